@@ -1282,7 +1282,10 @@ type HistoryEntry struct {
 	// Position within the token's history. Token and position name an entry.
 	Position int32 `protobuf:"varint,19,opt,name=position,proto3" json:"position,omitempty"`
 	// Number of the lease under which a step was settled, for a step.
-	Fence         int64 `protobuf:"varint,20,opt,name=fence,proto3" json:"fence,omitempty"`
+	Fence int64 `protobuf:"varint,20,opt,name=fence,proto3" json:"fence,omitempty"`
+	// The token whose branch the token is. Empty for the first token and for the
+	// instance itself.
+	ParentTokenId string `protobuf:"bytes,21,opt,name=parent_token_id,json=parentTokenId,proto3" json:"parent_token_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1455,6 +1458,13 @@ func (x *HistoryEntry) GetFence() int64 {
 		return x.Fence
 	}
 	return 0
+}
+
+func (x *HistoryEntry) GetParentTokenId() string {
+	if x != nil {
+		return x.ParentTokenId
+	}
+	return ""
 }
 
 // WaitInstanceRequest waits for the end of an instance.
@@ -2209,7 +2219,7 @@ const file_wiggle_v1_instance_service_proto_rawDesc = "" +
 	"page_token\x18\x03 \x01(\tB\b\xbaH\x05r\x03\x18\x80\bR\tpageToken\"o\n" +
 	"\x12GetHistoryResponse\x121\n" +
 	"\aentries\x18\x01 \x03(\v2\x17.wiggle.v1.HistoryEntryR\aentries\x12&\n" +
-	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"\x94\x06\n" +
+	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"\xbc\x06\n" +
 	"\fHistoryEntry\x12*\n" +
 	"\x04kind\x18\x01 \x01(\x0e2\x16.wiggle.v1.HistoryKindR\x04kind\x12;\n" +
 	"\vrecorded_at\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\n" +
@@ -2234,7 +2244,8 @@ const file_wiggle_v1_instance_service_proto_rawDesc = "" +
 	"\x06branch\x18\x11 \x01(\tR\x06branch\x12\x1a\n" +
 	"\bbranches\x18\x12 \x01(\x05R\bbranches\x12\x1a\n" +
 	"\bposition\x18\x13 \x01(\x05R\bposition\x12\x14\n" +
-	"\x05fence\x18\x14 \x01(\x03R\x05fence\"e\n" +
+	"\x05fence\x18\x14 \x01(\x03R\x05fence\x12&\n" +
+	"\x0fparent_token_id\x18\x15 \x01(\tR\rparentTokenId\"e\n" +
 	"\x13WaitInstanceRequest\x12\x1f\n" +
 	"\vinstance_id\x18\x01 \x01(\tR\n" +
 	"instanceId\x12-\n" +

@@ -160,9 +160,13 @@ type PollTasksRequest struct {
 	// How long a lease the worker wants. Absent means 30 s; 1 s to 1 h.
 	Lease *durationpb.Duration `protobuf:"bytes,6,opt,name=lease,proto3" json:"lease,omitempty"`
 	// How long to wait for a task. Absent means no waiting, at most 60 s.
-	Wait          *durationpb.Duration `protobuf:"bytes,7,opt,name=wait,proto3" json:"wait,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	Wait *durationpb.Duration `protobuf:"bytes,7,opt,name=wait,proto3" json:"wait,omitempty"`
+	// Sends the context around branches once for all tasks that have the same:
+	// Task.base_index in place of Task.base_context. A wide for_each over a large
+	// context is unthinkable without.
+	ShareBaseContexts bool `protobuf:"varint,8,opt,name=share_base_contexts,json=shareBaseContexts,proto3" json:"share_base_contexts,omitempty"`
+	unknownFields     protoimpl.UnknownFields
+	sizeCache         protoimpl.SizeCache
 }
 
 func (x *PollTasksRequest) Reset() {
@@ -244,13 +248,22 @@ func (x *PollTasksRequest) GetWait() *durationpb.Duration {
 	return nil
 }
 
+func (x *PollTasksRequest) GetShareBaseContexts() bool {
+	if x != nil {
+		return x.ShareBaseContexts
+	}
+	return false
+}
+
 // PollTasksResponse holds the leased tasks.
 type PollTasksResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The tasks. Empty when there were none in time.
 	Tasks []*Task `protobuf:"bytes,1,rep,name=tasks,proto3" json:"tasks,omitempty"`
 	// How long to wait before polling again, when the server asks for it.
-	RetryAfter    *durationpb.Duration `protobuf:"bytes,2,opt,name=retry_after,json=retryAfter,proto3" json:"retry_after,omitempty"`
+	RetryAfter *durationpb.Duration `protobuf:"bytes,2,opt,name=retry_after,json=retryAfter,proto3" json:"retry_after,omitempty"`
+	// The contexts that tasks name by their base_index.
+	BaseContexts  []*Payload `protobuf:"bytes,3,rep,name=base_contexts,json=baseContexts,proto3" json:"base_contexts,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -295,6 +308,13 @@ func (x *PollTasksResponse) GetTasks() []*Task {
 func (x *PollTasksResponse) GetRetryAfter() *durationpb.Duration {
 	if x != nil {
 		return x.RetryAfter
+	}
+	return nil
+}
+
+func (x *PollTasksResponse) GetBaseContexts() []*Payload {
+	if x != nil {
+		return x.BaseContexts
 	}
 	return nil
 }
@@ -349,7 +369,10 @@ type Task struct {
 	// The cases that a choose may answer with.
 	Cases []string `protobuf:"bytes,23,rep,name=cases,proto3" json:"cases,omitempty"`
 	// For a combine, true if the results belong to a fork (by name), false if to a for_each.
-	ByName        bool `protobuf:"varint,24,opt,name=by_name,json=byName,proto3" json:"by_name,omitempty"`
+	ByName bool `protobuf:"varint,24,opt,name=by_name,json=byName,proto3" json:"by_name,omitempty"`
+	// Where share_base_contexts was asked for: which of the answer's base_contexts
+	// is this task's, from 1. 0: it has none.
+	BaseIndex     int32 `protobuf:"varint,25,opt,name=base_index,json=baseIndex,proto3" json:"base_index,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -550,6 +573,13 @@ func (x *Task) GetByName() bool {
 		return x.ByName
 	}
 	return false
+}
+
+func (x *Task) GetBaseIndex() int32 {
+	if x != nil {
+		return x.BaseIndex
+	}
+	return 0
 }
 
 // Element tells which branch a token is in.
@@ -862,7 +892,9 @@ type ReportStepsRequest struct {
 	// Name of the worker.
 	Worker string `protobuf:"bytes,1,opt,name=worker,proto3" json:"worker,omitempty"`
 	// The steps, at most 1000.
-	Reports       []*StepReport `protobuf:"bytes,2,rep,name=reports,proto3" json:"reports,omitempty"`
+	Reports []*StepReport `protobuf:"bytes,2,rep,name=reports,proto3" json:"reports,omitempty"`
+	// Asks for the steps that follow. Absent: they wait for a poll.
+	Next          *Continuation `protobuf:"bytes,3,opt,name=next,proto3" json:"next,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -911,18 +943,124 @@ func (x *ReportStepsRequest) GetReports() []*StepReport {
 	return nil
 }
 
+func (x *ReportStepsRequest) GetNext() *Continuation {
+	if x != nil {
+		return x.Next
+	}
+	return nil
+}
+
+// Continuation says that a worker goes on with what it reports: the step that
+// follows a reported one, if the worker serves it, is leased to the worker in the
+// very transaction of the report, and comes with the answer. It saves the poll.
+// A step that follows a join comes by a poll all the same.
+type Continuation struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Namespace, queues and workflows as in PollTasksRequest.
+	Namespace string `protobuf:"bytes,1,opt,name=namespace,proto3" json:"namespace,omitempty"`
+	// Queues that the worker takes from. Empty means "default".
+	Queues []string `protobuf:"bytes,2,rep,name=queues,proto3" json:"queues,omitempty"`
+	// Workflows that the worker serves. Empty means every one.
+	Workflows []*WorkflowBinding `protobuf:"bytes,3,rep,name=workflows,proto3" json:"workflows,omitempty"`
+	// How many tasks the worker has room for. 0 means one for each report.
+	MaxTasks int32 `protobuf:"varint,4,opt,name=max_tasks,json=maxTasks,proto3" json:"max_tasks,omitempty"`
+	// How long a lease the worker wants. Absent means 30 s; 1 s to 1 h.
+	Lease *durationpb.Duration `protobuf:"bytes,5,opt,name=lease,proto3" json:"lease,omitempty"`
+	// As in PollTasksRequest.
+	ShareBaseContexts bool `protobuf:"varint,6,opt,name=share_base_contexts,json=shareBaseContexts,proto3" json:"share_base_contexts,omitempty"`
+	unknownFields     protoimpl.UnknownFields
+	sizeCache         protoimpl.SizeCache
+}
+
+func (x *Continuation) Reset() {
+	*x = Continuation{}
+	mi := &file_wiggle_v1_worker_service_proto_msgTypes[9]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Continuation) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Continuation) ProtoMessage() {}
+
+func (x *Continuation) ProtoReflect() protoreflect.Message {
+	mi := &file_wiggle_v1_worker_service_proto_msgTypes[9]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Continuation.ProtoReflect.Descriptor instead.
+func (*Continuation) Descriptor() ([]byte, []int) {
+	return file_wiggle_v1_worker_service_proto_rawDescGZIP(), []int{9}
+}
+
+func (x *Continuation) GetNamespace() string {
+	if x != nil {
+		return x.Namespace
+	}
+	return ""
+}
+
+func (x *Continuation) GetQueues() []string {
+	if x != nil {
+		return x.Queues
+	}
+	return nil
+}
+
+func (x *Continuation) GetWorkflows() []*WorkflowBinding {
+	if x != nil {
+		return x.Workflows
+	}
+	return nil
+}
+
+func (x *Continuation) GetMaxTasks() int32 {
+	if x != nil {
+		return x.MaxTasks
+	}
+	return 0
+}
+
+func (x *Continuation) GetLease() *durationpb.Duration {
+	if x != nil {
+		return x.Lease
+	}
+	return nil
+}
+
+func (x *Continuation) GetShareBaseContexts() bool {
+	if x != nil {
+		return x.ShareBaseContexts
+	}
+	return false
+}
+
 // ReportStepsResponse answers each report, in the order of the request.
 type ReportStepsResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The outcomes.
-	Outcomes      []*TaskOutcome `protobuf:"bytes,1,rep,name=outcomes,proto3" json:"outcomes,omitempty"`
+	Outcomes []*TaskOutcome `protobuf:"bytes,1,rep,name=outcomes,proto3" json:"outcomes,omitempty"`
+	// The steps that follow and are leased to the worker now. A report that is
+	// repeated brings the same task again, with the same lease.
+	Tasks []*Task `protobuf:"bytes,2,rep,name=tasks,proto3" json:"tasks,omitempty"`
+	// The contexts that tasks name by their base_index.
+	BaseContexts  []*Payload `protobuf:"bytes,3,rep,name=base_contexts,json=baseContexts,proto3" json:"base_contexts,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *ReportStepsResponse) Reset() {
 	*x = ReportStepsResponse{}
-	mi := &file_wiggle_v1_worker_service_proto_msgTypes[9]
+	mi := &file_wiggle_v1_worker_service_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -934,7 +1072,7 @@ func (x *ReportStepsResponse) String() string {
 func (*ReportStepsResponse) ProtoMessage() {}
 
 func (x *ReportStepsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_wiggle_v1_worker_service_proto_msgTypes[9]
+	mi := &file_wiggle_v1_worker_service_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -947,12 +1085,26 @@ func (x *ReportStepsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportStepsResponse.ProtoReflect.Descriptor instead.
 func (*ReportStepsResponse) Descriptor() ([]byte, []int) {
-	return file_wiggle_v1_worker_service_proto_rawDescGZIP(), []int{9}
+	return file_wiggle_v1_worker_service_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *ReportStepsResponse) GetOutcomes() []*TaskOutcome {
 	if x != nil {
 		return x.Outcomes
+	}
+	return nil
+}
+
+func (x *ReportStepsResponse) GetTasks() []*Task {
+	if x != nil {
+		return x.Tasks
+	}
+	return nil
+}
+
+func (x *ReportStepsResponse) GetBaseContexts() []*Payload {
+	if x != nil {
+		return x.BaseContexts
 	}
 	return nil
 }
@@ -970,7 +1122,7 @@ type TaskOutcome struct {
 
 func (x *TaskOutcome) Reset() {
 	*x = TaskOutcome{}
-	mi := &file_wiggle_v1_worker_service_proto_msgTypes[10]
+	mi := &file_wiggle_v1_worker_service_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -982,7 +1134,7 @@ func (x *TaskOutcome) String() string {
 func (*TaskOutcome) ProtoMessage() {}
 
 func (x *TaskOutcome) ProtoReflect() protoreflect.Message {
-	mi := &file_wiggle_v1_worker_service_proto_msgTypes[10]
+	mi := &file_wiggle_v1_worker_service_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -995,7 +1147,7 @@ func (x *TaskOutcome) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TaskOutcome.ProtoReflect.Descriptor instead.
 func (*TaskOutcome) Descriptor() ([]byte, []int) {
-	return file_wiggle_v1_worker_service_proto_rawDescGZIP(), []int{10}
+	return file_wiggle_v1_worker_service_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *TaskOutcome) GetTaskId() string {
@@ -1037,7 +1189,7 @@ type FailTaskRequest struct {
 
 func (x *FailTaskRequest) Reset() {
 	*x = FailTaskRequest{}
-	mi := &file_wiggle_v1_worker_service_proto_msgTypes[11]
+	mi := &file_wiggle_v1_worker_service_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1049,7 +1201,7 @@ func (x *FailTaskRequest) String() string {
 func (*FailTaskRequest) ProtoMessage() {}
 
 func (x *FailTaskRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_wiggle_v1_worker_service_proto_msgTypes[11]
+	mi := &file_wiggle_v1_worker_service_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1062,7 +1214,7 @@ func (x *FailTaskRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FailTaskRequest.ProtoReflect.Descriptor instead.
 func (*FailTaskRequest) Descriptor() ([]byte, []int) {
-	return file_wiggle_v1_worker_service_proto_rawDescGZIP(), []int{11}
+	return file_wiggle_v1_worker_service_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *FailTaskRequest) GetWorker() string {
@@ -1134,7 +1286,7 @@ type FailTaskResponse struct {
 
 func (x *FailTaskResponse) Reset() {
 	*x = FailTaskResponse{}
-	mi := &file_wiggle_v1_worker_service_proto_msgTypes[12]
+	mi := &file_wiggle_v1_worker_service_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1146,7 +1298,7 @@ func (x *FailTaskResponse) String() string {
 func (*FailTaskResponse) ProtoMessage() {}
 
 func (x *FailTaskResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_wiggle_v1_worker_service_proto_msgTypes[12]
+	mi := &file_wiggle_v1_worker_service_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1159,7 +1311,7 @@ func (x *FailTaskResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FailTaskResponse.ProtoReflect.Descriptor instead.
 func (*FailTaskResponse) Descriptor() ([]byte, []int) {
-	return file_wiggle_v1_worker_service_proto_rawDescGZIP(), []int{12}
+	return file_wiggle_v1_worker_service_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *FailTaskResponse) GetWillRetry() bool {
@@ -1189,7 +1341,7 @@ type HeartbeatRequest struct {
 
 func (x *HeartbeatRequest) Reset() {
 	*x = HeartbeatRequest{}
-	mi := &file_wiggle_v1_worker_service_proto_msgTypes[13]
+	mi := &file_wiggle_v1_worker_service_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1201,7 +1353,7 @@ func (x *HeartbeatRequest) String() string {
 func (*HeartbeatRequest) ProtoMessage() {}
 
 func (x *HeartbeatRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_wiggle_v1_worker_service_proto_msgTypes[13]
+	mi := &file_wiggle_v1_worker_service_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1214,7 +1366,7 @@ func (x *HeartbeatRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HeartbeatRequest.ProtoReflect.Descriptor instead.
 func (*HeartbeatRequest) Descriptor() ([]byte, []int) {
-	return file_wiggle_v1_worker_service_proto_rawDescGZIP(), []int{13}
+	return file_wiggle_v1_worker_service_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *HeartbeatRequest) GetWorker() string {
@@ -1249,7 +1401,7 @@ type Beat struct {
 
 func (x *Beat) Reset() {
 	*x = Beat{}
-	mi := &file_wiggle_v1_worker_service_proto_msgTypes[14]
+	mi := &file_wiggle_v1_worker_service_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1261,7 +1413,7 @@ func (x *Beat) String() string {
 func (*Beat) ProtoMessage() {}
 
 func (x *Beat) ProtoReflect() protoreflect.Message {
-	mi := &file_wiggle_v1_worker_service_proto_msgTypes[14]
+	mi := &file_wiggle_v1_worker_service_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1274,7 +1426,7 @@ func (x *Beat) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Beat.ProtoReflect.Descriptor instead.
 func (*Beat) Descriptor() ([]byte, []int) {
-	return file_wiggle_v1_worker_service_proto_rawDescGZIP(), []int{14}
+	return file_wiggle_v1_worker_service_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *Beat) GetTaskId() string {
@@ -1316,7 +1468,7 @@ type HeartbeatResponse struct {
 
 func (x *HeartbeatResponse) Reset() {
 	*x = HeartbeatResponse{}
-	mi := &file_wiggle_v1_worker_service_proto_msgTypes[15]
+	mi := &file_wiggle_v1_worker_service_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1328,7 +1480,7 @@ func (x *HeartbeatResponse) String() string {
 func (*HeartbeatResponse) ProtoMessage() {}
 
 func (x *HeartbeatResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_wiggle_v1_worker_service_proto_msgTypes[15]
+	mi := &file_wiggle_v1_worker_service_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1341,7 +1493,7 @@ func (x *HeartbeatResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HeartbeatResponse.ProtoReflect.Descriptor instead.
 func (*HeartbeatResponse) Descriptor() ([]byte, []int) {
-	return file_wiggle_v1_worker_service_proto_rawDescGZIP(), []int{15}
+	return file_wiggle_v1_worker_service_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *HeartbeatResponse) GetOutcomes() []*BeatOutcome {
@@ -1366,7 +1518,7 @@ type BeatOutcome struct {
 
 func (x *BeatOutcome) Reset() {
 	*x = BeatOutcome{}
-	mi := &file_wiggle_v1_worker_service_proto_msgTypes[16]
+	mi := &file_wiggle_v1_worker_service_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1378,7 +1530,7 @@ func (x *BeatOutcome) String() string {
 func (*BeatOutcome) ProtoMessage() {}
 
 func (x *BeatOutcome) ProtoReflect() protoreflect.Message {
-	mi := &file_wiggle_v1_worker_service_proto_msgTypes[16]
+	mi := &file_wiggle_v1_worker_service_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1391,7 +1543,7 @@ func (x *BeatOutcome) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BeatOutcome.ProtoReflect.Descriptor instead.
 func (*BeatOutcome) Descriptor() ([]byte, []int) {
-	return file_wiggle_v1_worker_service_proto_rawDescGZIP(), []int{16}
+	return file_wiggle_v1_worker_service_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *BeatOutcome) GetTaskId() string {
@@ -1428,7 +1580,7 @@ type ReleaseTasksRequest struct {
 
 func (x *ReleaseTasksRequest) Reset() {
 	*x = ReleaseTasksRequest{}
-	mi := &file_wiggle_v1_worker_service_proto_msgTypes[17]
+	mi := &file_wiggle_v1_worker_service_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1440,7 +1592,7 @@ func (x *ReleaseTasksRequest) String() string {
 func (*ReleaseTasksRequest) ProtoMessage() {}
 
 func (x *ReleaseTasksRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_wiggle_v1_worker_service_proto_msgTypes[17]
+	mi := &file_wiggle_v1_worker_service_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1453,7 +1605,7 @@ func (x *ReleaseTasksRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReleaseTasksRequest.ProtoReflect.Descriptor instead.
 func (*ReleaseTasksRequest) Descriptor() ([]byte, []int) {
-	return file_wiggle_v1_worker_service_proto_rawDescGZIP(), []int{17}
+	return file_wiggle_v1_worker_service_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *ReleaseTasksRequest) GetWorker() string {
@@ -1483,7 +1635,7 @@ type TaskLease struct {
 
 func (x *TaskLease) Reset() {
 	*x = TaskLease{}
-	mi := &file_wiggle_v1_worker_service_proto_msgTypes[18]
+	mi := &file_wiggle_v1_worker_service_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1495,7 +1647,7 @@ func (x *TaskLease) String() string {
 func (*TaskLease) ProtoMessage() {}
 
 func (x *TaskLease) ProtoReflect() protoreflect.Message {
-	mi := &file_wiggle_v1_worker_service_proto_msgTypes[18]
+	mi := &file_wiggle_v1_worker_service_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1508,7 +1660,7 @@ func (x *TaskLease) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TaskLease.ProtoReflect.Descriptor instead.
 func (*TaskLease) Descriptor() ([]byte, []int) {
-	return file_wiggle_v1_worker_service_proto_rawDescGZIP(), []int{18}
+	return file_wiggle_v1_worker_service_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *TaskLease) GetTaskId() string {
@@ -1536,7 +1688,7 @@ type ReleaseTasksResponse struct {
 
 func (x *ReleaseTasksResponse) Reset() {
 	*x = ReleaseTasksResponse{}
-	mi := &file_wiggle_v1_worker_service_proto_msgTypes[19]
+	mi := &file_wiggle_v1_worker_service_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1548,7 +1700,7 @@ func (x *ReleaseTasksResponse) String() string {
 func (*ReleaseTasksResponse) ProtoMessage() {}
 
 func (x *ReleaseTasksResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_wiggle_v1_worker_service_proto_msgTypes[19]
+	mi := &file_wiggle_v1_worker_service_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1561,7 +1713,7 @@ func (x *ReleaseTasksResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReleaseTasksResponse.ProtoReflect.Descriptor instead.
 func (*ReleaseTasksResponse) Descriptor() ([]byte, []int) {
-	return file_wiggle_v1_worker_service_proto_rawDescGZIP(), []int{19}
+	return file_wiggle_v1_worker_service_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *ReleaseTasksResponse) GetOutcomes() []*TaskOutcome {
@@ -1579,7 +1731,7 @@ const file_wiggle_v1_worker_service_proto_rawDesc = "" +
 	"\x0fWorkflowBinding\x12&\n" +
 	"\bworkflow\x18\x01 \x01(\tB\n" +
 	"\xbaH\ar\x05\x10\x01\x18\x80\x01R\bworkflow\x12!\n" +
-	"\aversion\x18\x02 \x01(\x05B\a\xbaH\x04\x1a\x02(\x00R\aversion\"\xcd\x02\n" +
+	"\aversion\x18\x02 \x01(\x05B\a\xbaH\x04\x1a\x02(\x00R\aversion\"\xfd\x02\n" +
 	"\x10PollTasksRequest\x12%\n" +
 	"\tnamespace\x18\x01 \x01(\tB\a\xbaH\x04r\x02\x18@R\tnamespace\x12\"\n" +
 	"\x06worker\x18\x02 \x01(\tB\n" +
@@ -1589,11 +1741,13 @@ const file_wiggle_v1_worker_service_proto_rawDesc = "" +
 	"\tmax_tasks\x18\x05 \x01(\x05B\n" +
 	"\xbaH\a\x1a\x05\x18\xe8\a(\x00R\bmaxTasks\x12/\n" +
 	"\x05lease\x18\x06 \x01(\v2\x19.google.protobuf.DurationR\x05lease\x12-\n" +
-	"\x04wait\x18\a \x01(\v2\x19.google.protobuf.DurationR\x04wait\"v\n" +
+	"\x04wait\x18\a \x01(\v2\x19.google.protobuf.DurationR\x04wait\x12.\n" +
+	"\x13share_base_contexts\x18\b \x01(\bR\x11shareBaseContexts\"\xaf\x01\n" +
 	"\x11PollTasksResponse\x12%\n" +
 	"\x05tasks\x18\x01 \x03(\v2\x0f.wiggle.v1.TaskR\x05tasks\x12:\n" +
 	"\vretry_after\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\n" +
-	"retryAfter\"\xe4\a\n" +
+	"retryAfter\x127\n" +
+	"\rbase_contexts\x18\x03 \x03(\v2\x12.wiggle.v1.PayloadR\fbaseContexts\"\x83\b\n" +
 	"\x04Task\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x14\n" +
 	"\x05lease\x18\x02 \x01(\tR\x05lease\x12\x1f\n" +
@@ -1620,7 +1774,9 @@ const file_wiggle_v1_worker_service_proto_rawDesc = "" +
 	"\tqueued_at\x18\x15 \x01(\v2\x1a.google.protobuf.TimestampR\bqueuedAt\x12?\n" +
 	"\rdispatched_at\x18\x16 \x01(\v2\x1a.google.protobuf.TimestampR\fdispatchedAt\x12\x14\n" +
 	"\x05cases\x18\x17 \x03(\tR\x05cases\x12\x17\n" +
-	"\aby_name\x18\x18 \x01(\bR\x06byName\x1a?\n" +
+	"\aby_name\x18\x18 \x01(\bR\x06byName\x12\x1d\n" +
+	"\n" +
+	"base_index\x18\x19 \x01(\x05R\tbaseIndex\x1a?\n" +
 	"\x11TraceContextEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"1\n" +
@@ -1645,13 +1801,24 @@ const file_wiggle_v1_worker_service_proto_rawDesc = "" +
 	"\aoutcomeJ\x04\b\t\x10\n" +
 	"J\x04\b\n" +
 	"\x10\v\"\v\n" +
-	"\tUnchanged\"v\n" +
+	"\tUnchanged\"\xa3\x01\n" +
 	"\x12ReportStepsRequest\x12\"\n" +
 	"\x06worker\x18\x01 \x01(\tB\n" +
 	"\xbaH\ar\x05\x10\x01\x18\x80\x02R\x06worker\x12<\n" +
-	"\areports\x18\x02 \x03(\v2\x15.wiggle.v1.StepReportB\v\xbaH\b\x92\x01\x05\b\x01\x10\xe8\aR\areports\"I\n" +
+	"\areports\x18\x02 \x03(\v2\x15.wiggle.v1.StepReportB\v\xbaH\b\x92\x01\x05\b\x01\x10\xe8\aR\areports\x12+\n" +
+	"\x04next\x18\x03 \x01(\v2\x17.wiggle.v1.ContinuationR\x04next\"\xa6\x02\n" +
+	"\fContinuation\x12%\n" +
+	"\tnamespace\x18\x01 \x01(\tB\a\xbaH\x04r\x02\x18@R\tnamespace\x12 \n" +
+	"\x06queues\x18\x02 \x03(\tB\b\xbaH\x05\x92\x01\x02\x10dR\x06queues\x12C\n" +
+	"\tworkflows\x18\x03 \x03(\v2\x1a.wiggle.v1.WorkflowBindingB\t\xbaH\x06\x92\x01\x03\x10\xe8\aR\tworkflows\x12'\n" +
+	"\tmax_tasks\x18\x04 \x01(\x05B\n" +
+	"\xbaH\a\x1a\x05\x18\xe8\a(\x00R\bmaxTasks\x12/\n" +
+	"\x05lease\x18\x05 \x01(\v2\x19.google.protobuf.DurationR\x05lease\x12.\n" +
+	"\x13share_base_contexts\x18\x06 \x01(\bR\x11shareBaseContexts\"\xa9\x01\n" +
 	"\x13ReportStepsResponse\x122\n" +
-	"\boutcomes\x18\x01 \x03(\v2\x16.wiggle.v1.TaskOutcomeR\boutcomes\"N\n" +
+	"\boutcomes\x18\x01 \x03(\v2\x16.wiggle.v1.TaskOutcomeR\boutcomes\x12%\n" +
+	"\x05tasks\x18\x02 \x03(\v2\x0f.wiggle.v1.TaskR\x05tasks\x127\n" +
+	"\rbase_contexts\x18\x03 \x03(\v2\x12.wiggle.v1.PayloadR\fbaseContexts\"N\n" +
 	"\vTaskOutcome\x12\x17\n" +
 	"\atask_id\x18\x01 \x01(\tR\x06taskId\x12&\n" +
 	"\x05fault\x18\x02 \x01(\v2\x10.wiggle.v1.FaultR\x05fault\"\xf3\x02\n" +
@@ -1725,7 +1892,7 @@ func file_wiggle_v1_worker_service_proto_rawDescGZIP() []byte {
 }
 
 var file_wiggle_v1_worker_service_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_wiggle_v1_worker_service_proto_msgTypes = make([]protoimpl.MessageInfo, 21)
+var file_wiggle_v1_worker_service_proto_msgTypes = make([]protoimpl.MessageInfo, 22)
 var file_wiggle_v1_worker_service_proto_goTypes = []any{
 	(TaskKind)(0),                 // 0: wiggle.v1.TaskKind
 	(*WorkflowBinding)(nil),       // 1: wiggle.v1.WorkflowBinding
@@ -1737,78 +1904,85 @@ var file_wiggle_v1_worker_service_proto_goTypes = []any{
 	(*StepReport)(nil),            // 7: wiggle.v1.StepReport
 	(*Unchanged)(nil),             // 8: wiggle.v1.Unchanged
 	(*ReportStepsRequest)(nil),    // 9: wiggle.v1.ReportStepsRequest
-	(*ReportStepsResponse)(nil),   // 10: wiggle.v1.ReportStepsResponse
-	(*TaskOutcome)(nil),           // 11: wiggle.v1.TaskOutcome
-	(*FailTaskRequest)(nil),       // 12: wiggle.v1.FailTaskRequest
-	(*FailTaskResponse)(nil),      // 13: wiggle.v1.FailTaskResponse
-	(*HeartbeatRequest)(nil),      // 14: wiggle.v1.HeartbeatRequest
-	(*Beat)(nil),                  // 15: wiggle.v1.Beat
-	(*HeartbeatResponse)(nil),     // 16: wiggle.v1.HeartbeatResponse
-	(*BeatOutcome)(nil),           // 17: wiggle.v1.BeatOutcome
-	(*ReleaseTasksRequest)(nil),   // 18: wiggle.v1.ReleaseTasksRequest
-	(*TaskLease)(nil),             // 19: wiggle.v1.TaskLease
-	(*ReleaseTasksResponse)(nil),  // 20: wiggle.v1.ReleaseTasksResponse
-	nil,                           // 21: wiggle.v1.Task.TraceContextEntry
-	(*durationpb.Duration)(nil),   // 22: google.protobuf.Duration
-	(*timestamppb.Timestamp)(nil), // 23: google.protobuf.Timestamp
+	(*Continuation)(nil),          // 10: wiggle.v1.Continuation
+	(*ReportStepsResponse)(nil),   // 11: wiggle.v1.ReportStepsResponse
+	(*TaskOutcome)(nil),           // 12: wiggle.v1.TaskOutcome
+	(*FailTaskRequest)(nil),       // 13: wiggle.v1.FailTaskRequest
+	(*FailTaskResponse)(nil),      // 14: wiggle.v1.FailTaskResponse
+	(*HeartbeatRequest)(nil),      // 15: wiggle.v1.HeartbeatRequest
+	(*Beat)(nil),                  // 16: wiggle.v1.Beat
+	(*HeartbeatResponse)(nil),     // 17: wiggle.v1.HeartbeatResponse
+	(*BeatOutcome)(nil),           // 18: wiggle.v1.BeatOutcome
+	(*ReleaseTasksRequest)(nil),   // 19: wiggle.v1.ReleaseTasksRequest
+	(*TaskLease)(nil),             // 20: wiggle.v1.TaskLease
+	(*ReleaseTasksResponse)(nil),  // 21: wiggle.v1.ReleaseTasksResponse
+	nil,                           // 22: wiggle.v1.Task.TraceContextEntry
+	(*durationpb.Duration)(nil),   // 23: google.protobuf.Duration
 	(*Payload)(nil),               // 24: wiggle.v1.Payload
-	(*Fault)(nil),                 // 25: wiggle.v1.Fault
-	(*Failure)(nil),               // 26: wiggle.v1.Failure
+	(*timestamppb.Timestamp)(nil), // 25: google.protobuf.Timestamp
+	(*Fault)(nil),                 // 26: wiggle.v1.Fault
+	(*Failure)(nil),               // 27: wiggle.v1.Failure
 }
 var file_wiggle_v1_worker_service_proto_depIdxs = []int32{
 	1,  // 0: wiggle.v1.PollTasksRequest.workflows:type_name -> wiggle.v1.WorkflowBinding
-	22, // 1: wiggle.v1.PollTasksRequest.lease:type_name -> google.protobuf.Duration
-	22, // 2: wiggle.v1.PollTasksRequest.wait:type_name -> google.protobuf.Duration
+	23, // 1: wiggle.v1.PollTasksRequest.lease:type_name -> google.protobuf.Duration
+	23, // 2: wiggle.v1.PollTasksRequest.wait:type_name -> google.protobuf.Duration
 	4,  // 3: wiggle.v1.PollTasksResponse.tasks:type_name -> wiggle.v1.Task
-	22, // 4: wiggle.v1.PollTasksResponse.retry_after:type_name -> google.protobuf.Duration
-	0,  // 5: wiggle.v1.Task.kind:type_name -> wiggle.v1.TaskKind
-	23, // 6: wiggle.v1.Task.lease_expires_at:type_name -> google.protobuf.Timestamp
-	23, // 7: wiggle.v1.Task.deadline:type_name -> google.protobuf.Timestamp
-	24, // 8: wiggle.v1.Task.context:type_name -> wiggle.v1.Payload
-	24, // 9: wiggle.v1.Task.base_context:type_name -> wiggle.v1.Payload
-	5,  // 10: wiggle.v1.Task.element:type_name -> wiggle.v1.Element
-	6,  // 11: wiggle.v1.Task.results:type_name -> wiggle.v1.BranchResult
-	24, // 12: wiggle.v1.Task.progress:type_name -> wiggle.v1.Payload
-	21, // 13: wiggle.v1.Task.trace_context:type_name -> wiggle.v1.Task.TraceContextEntry
-	23, // 14: wiggle.v1.Task.queued_at:type_name -> google.protobuf.Timestamp
-	23, // 15: wiggle.v1.Task.dispatched_at:type_name -> google.protobuf.Timestamp
-	5,  // 16: wiggle.v1.BranchResult.element:type_name -> wiggle.v1.Element
-	24, // 17: wiggle.v1.BranchResult.result:type_name -> wiggle.v1.Payload
-	24, // 18: wiggle.v1.StepReport.result:type_name -> wiggle.v1.Payload
-	8,  // 19: wiggle.v1.StepReport.unchanged:type_name -> wiggle.v1.Unchanged
-	23, // 20: wiggle.v1.StepReport.started_at:type_name -> google.protobuf.Timestamp
-	23, // 21: wiggle.v1.StepReport.finished_at:type_name -> google.protobuf.Timestamp
-	7,  // 22: wiggle.v1.ReportStepsRequest.reports:type_name -> wiggle.v1.StepReport
-	11, // 23: wiggle.v1.ReportStepsResponse.outcomes:type_name -> wiggle.v1.TaskOutcome
-	25, // 24: wiggle.v1.TaskOutcome.fault:type_name -> wiggle.v1.Fault
-	26, // 25: wiggle.v1.FailTaskRequest.failure:type_name -> wiggle.v1.Failure
-	22, // 26: wiggle.v1.FailTaskRequest.retry_delay:type_name -> google.protobuf.Duration
-	23, // 27: wiggle.v1.FailTaskRequest.started_at:type_name -> google.protobuf.Timestamp
-	23, // 28: wiggle.v1.FailTaskRequest.finished_at:type_name -> google.protobuf.Timestamp
-	23, // 29: wiggle.v1.FailTaskResponse.retry_at:type_name -> google.protobuf.Timestamp
-	15, // 30: wiggle.v1.HeartbeatRequest.beats:type_name -> wiggle.v1.Beat
-	22, // 31: wiggle.v1.Beat.extend:type_name -> google.protobuf.Duration
-	24, // 32: wiggle.v1.Beat.progress:type_name -> wiggle.v1.Payload
-	17, // 33: wiggle.v1.HeartbeatResponse.outcomes:type_name -> wiggle.v1.BeatOutcome
-	23, // 34: wiggle.v1.BeatOutcome.lease_expires_at:type_name -> google.protobuf.Timestamp
-	25, // 35: wiggle.v1.BeatOutcome.fault:type_name -> wiggle.v1.Fault
-	19, // 36: wiggle.v1.ReleaseTasksRequest.tasks:type_name -> wiggle.v1.TaskLease
-	11, // 37: wiggle.v1.ReleaseTasksResponse.outcomes:type_name -> wiggle.v1.TaskOutcome
-	2,  // 38: wiggle.v1.WorkerService.PollTasks:input_type -> wiggle.v1.PollTasksRequest
-	9,  // 39: wiggle.v1.WorkerService.ReportSteps:input_type -> wiggle.v1.ReportStepsRequest
-	12, // 40: wiggle.v1.WorkerService.FailTask:input_type -> wiggle.v1.FailTaskRequest
-	14, // 41: wiggle.v1.WorkerService.Heartbeat:input_type -> wiggle.v1.HeartbeatRequest
-	18, // 42: wiggle.v1.WorkerService.ReleaseTasks:input_type -> wiggle.v1.ReleaseTasksRequest
-	3,  // 43: wiggle.v1.WorkerService.PollTasks:output_type -> wiggle.v1.PollTasksResponse
-	10, // 44: wiggle.v1.WorkerService.ReportSteps:output_type -> wiggle.v1.ReportStepsResponse
-	13, // 45: wiggle.v1.WorkerService.FailTask:output_type -> wiggle.v1.FailTaskResponse
-	16, // 46: wiggle.v1.WorkerService.Heartbeat:output_type -> wiggle.v1.HeartbeatResponse
-	20, // 47: wiggle.v1.WorkerService.ReleaseTasks:output_type -> wiggle.v1.ReleaseTasksResponse
-	43, // [43:48] is the sub-list for method output_type
-	38, // [38:43] is the sub-list for method input_type
-	38, // [38:38] is the sub-list for extension type_name
-	38, // [38:38] is the sub-list for extension extendee
-	0,  // [0:38] is the sub-list for field type_name
+	23, // 4: wiggle.v1.PollTasksResponse.retry_after:type_name -> google.protobuf.Duration
+	24, // 5: wiggle.v1.PollTasksResponse.base_contexts:type_name -> wiggle.v1.Payload
+	0,  // 6: wiggle.v1.Task.kind:type_name -> wiggle.v1.TaskKind
+	25, // 7: wiggle.v1.Task.lease_expires_at:type_name -> google.protobuf.Timestamp
+	25, // 8: wiggle.v1.Task.deadline:type_name -> google.protobuf.Timestamp
+	24, // 9: wiggle.v1.Task.context:type_name -> wiggle.v1.Payload
+	24, // 10: wiggle.v1.Task.base_context:type_name -> wiggle.v1.Payload
+	5,  // 11: wiggle.v1.Task.element:type_name -> wiggle.v1.Element
+	6,  // 12: wiggle.v1.Task.results:type_name -> wiggle.v1.BranchResult
+	24, // 13: wiggle.v1.Task.progress:type_name -> wiggle.v1.Payload
+	22, // 14: wiggle.v1.Task.trace_context:type_name -> wiggle.v1.Task.TraceContextEntry
+	25, // 15: wiggle.v1.Task.queued_at:type_name -> google.protobuf.Timestamp
+	25, // 16: wiggle.v1.Task.dispatched_at:type_name -> google.protobuf.Timestamp
+	5,  // 17: wiggle.v1.BranchResult.element:type_name -> wiggle.v1.Element
+	24, // 18: wiggle.v1.BranchResult.result:type_name -> wiggle.v1.Payload
+	24, // 19: wiggle.v1.StepReport.result:type_name -> wiggle.v1.Payload
+	8,  // 20: wiggle.v1.StepReport.unchanged:type_name -> wiggle.v1.Unchanged
+	25, // 21: wiggle.v1.StepReport.started_at:type_name -> google.protobuf.Timestamp
+	25, // 22: wiggle.v1.StepReport.finished_at:type_name -> google.protobuf.Timestamp
+	7,  // 23: wiggle.v1.ReportStepsRequest.reports:type_name -> wiggle.v1.StepReport
+	10, // 24: wiggle.v1.ReportStepsRequest.next:type_name -> wiggle.v1.Continuation
+	1,  // 25: wiggle.v1.Continuation.workflows:type_name -> wiggle.v1.WorkflowBinding
+	23, // 26: wiggle.v1.Continuation.lease:type_name -> google.protobuf.Duration
+	12, // 27: wiggle.v1.ReportStepsResponse.outcomes:type_name -> wiggle.v1.TaskOutcome
+	4,  // 28: wiggle.v1.ReportStepsResponse.tasks:type_name -> wiggle.v1.Task
+	24, // 29: wiggle.v1.ReportStepsResponse.base_contexts:type_name -> wiggle.v1.Payload
+	26, // 30: wiggle.v1.TaskOutcome.fault:type_name -> wiggle.v1.Fault
+	27, // 31: wiggle.v1.FailTaskRequest.failure:type_name -> wiggle.v1.Failure
+	23, // 32: wiggle.v1.FailTaskRequest.retry_delay:type_name -> google.protobuf.Duration
+	25, // 33: wiggle.v1.FailTaskRequest.started_at:type_name -> google.protobuf.Timestamp
+	25, // 34: wiggle.v1.FailTaskRequest.finished_at:type_name -> google.protobuf.Timestamp
+	25, // 35: wiggle.v1.FailTaskResponse.retry_at:type_name -> google.protobuf.Timestamp
+	16, // 36: wiggle.v1.HeartbeatRequest.beats:type_name -> wiggle.v1.Beat
+	23, // 37: wiggle.v1.Beat.extend:type_name -> google.protobuf.Duration
+	24, // 38: wiggle.v1.Beat.progress:type_name -> wiggle.v1.Payload
+	18, // 39: wiggle.v1.HeartbeatResponse.outcomes:type_name -> wiggle.v1.BeatOutcome
+	25, // 40: wiggle.v1.BeatOutcome.lease_expires_at:type_name -> google.protobuf.Timestamp
+	26, // 41: wiggle.v1.BeatOutcome.fault:type_name -> wiggle.v1.Fault
+	20, // 42: wiggle.v1.ReleaseTasksRequest.tasks:type_name -> wiggle.v1.TaskLease
+	12, // 43: wiggle.v1.ReleaseTasksResponse.outcomes:type_name -> wiggle.v1.TaskOutcome
+	2,  // 44: wiggle.v1.WorkerService.PollTasks:input_type -> wiggle.v1.PollTasksRequest
+	9,  // 45: wiggle.v1.WorkerService.ReportSteps:input_type -> wiggle.v1.ReportStepsRequest
+	13, // 46: wiggle.v1.WorkerService.FailTask:input_type -> wiggle.v1.FailTaskRequest
+	15, // 47: wiggle.v1.WorkerService.Heartbeat:input_type -> wiggle.v1.HeartbeatRequest
+	19, // 48: wiggle.v1.WorkerService.ReleaseTasks:input_type -> wiggle.v1.ReleaseTasksRequest
+	3,  // 49: wiggle.v1.WorkerService.PollTasks:output_type -> wiggle.v1.PollTasksResponse
+	11, // 50: wiggle.v1.WorkerService.ReportSteps:output_type -> wiggle.v1.ReportStepsResponse
+	14, // 51: wiggle.v1.WorkerService.FailTask:output_type -> wiggle.v1.FailTaskResponse
+	17, // 52: wiggle.v1.WorkerService.Heartbeat:output_type -> wiggle.v1.HeartbeatResponse
+	21, // 53: wiggle.v1.WorkerService.ReleaseTasks:output_type -> wiggle.v1.ReleaseTasksResponse
+	49, // [49:54] is the sub-list for method output_type
+	44, // [44:49] is the sub-list for method input_type
+	44, // [44:44] is the sub-list for extension type_name
+	44, // [44:44] is the sub-list for extension extendee
+	0,  // [0:44] is the sub-list for field type_name
 }
 
 func init() { file_wiggle_v1_worker_service_proto_init() }
@@ -1831,7 +2005,7 @@ func file_wiggle_v1_worker_service_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_wiggle_v1_worker_service_proto_rawDesc), len(file_wiggle_v1_worker_service_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   21,
+			NumMessages:   22,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -53,7 +53,8 @@ type WorkerServiceClient interface {
 	PollTasks(context.Context, *v1.PollTasksRequest) (*v1.PollTasksResponse, error)
 	// ReportSteps reports steps that are done. Each is answered on its own.
 	// Reporting with a lease that is no longer held changes nothing (ABORTED);
-	// repeating a report that was applied is answered as the first was.
+	// repeating a report that was applied is answered as the first was. A worker that
+	// goes on may be handed the steps that follow with the answer.
 	ReportSteps(context.Context, *v1.ReportStepsRequest) (*v1.ReportStepsResponse, error)
 	// FailTask reports a failed attempt. Its retry policy decides what follows.
 	FailTask(context.Context, *v1.FailTaskRequest) (*v1.FailTaskResponse, error)
@@ -172,7 +173,8 @@ type WorkerServiceHandler interface {
 	PollTasks(context.Context, *v1.PollTasksRequest) (*v1.PollTasksResponse, error)
 	// ReportSteps reports steps that are done. Each is answered on its own.
 	// Reporting with a lease that is no longer held changes nothing (ABORTED);
-	// repeating a report that was applied is answered as the first was.
+	// repeating a report that was applied is answered as the first was. A worker that
+	// goes on may be handed the steps that follow with the answer.
 	ReportSteps(context.Context, *v1.ReportStepsRequest) (*v1.ReportStepsResponse, error)
 	// FailTask reports a failed attempt. Its retry policy decides what follows.
 	FailTask(context.Context, *v1.FailTaskRequest) (*v1.FailTaskResponse, error)

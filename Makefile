@@ -1,0 +1,163 @@
+# Everything a contributor runs. `make` alone lists the targets; CONTRIBUTING.md says when to use which.
+
+SHELL       := /bin/sh
+.SHELLFLAGS := -eu -c
+MAKEFLAGS   += --no-print-directory --no-builtin-rules
+.DEFAULT_GOAL := help
+
+# The workspace modules, and the patterns that name all their packages from here.
+MODULES  := . proto sdk/go test
+PACKAGES := ./... ./proto/... ./sdk/go/... ./test/...
+
+# Tool modules stand outside the workspace, so that what a linter depends on never decides what Wiggle does.
+TOOL_MODULES := tools tools/lint tools/sqlc
+BIN          := $(CURDIR)/.build/bin
+GOVERSION    := $(shell go env GOVERSION)
+
+# RACE= runs without the race detector, which needs a C compiler. CI repeats and shuffles what a developer may cache.
+RACE         ?= -race
+TEST_TIMEOUT ?= 10m
+TESTFLAGS    ?= $(if $(CI),-count=1 -shuffle=on)
+FUZZTIME     ?= 60s
+BENCH        ?= .
+BENCHCOUNT   ?= 6
+BENCHFLAGS   ?=
+CRASH_KILLS  ?= 50
+N            ?= 1000
+
+# One throwaway PostgreSQL for the command that follows; it is found on the machine or installed.
+WITH_POSTGRES := go run ./internal/pgtest/cmd/pgtestd --
+
+.PHONY: help
+help: ## List the targets
+	@awk 'BEGIN { FS = ":.*## " } /^##@/ { printf "\n%s\n", substr($$0, 5) } \
+		/^[a-z-]+:.*## / { printf "  %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+##@ Run
+
+.PHONY: demo
+demo: ## Run N=1000 orders over two shards and exit
+	@go run ./cmd/wiggle dev --demo $(N) --exit
+
+.PHONY: dev
+dev: ## Run everything in one process until Ctrl-C
+	@go run ./cmd/wiggle dev
+
+.PHONY: build
+build: ## Build the commands into .build/bin
+	@mkdir -p $(BIN)
+	@go build -o $(BIN)/ ./cmd/...
+
+##@ Test
+
+.PHONY: test
+test: deps ## Run every test of every module with the race detector, on a throwaway PostgreSQL
+	@$(WITH_POSTGRES) go test $(RACE) -timeout $(TEST_TIMEOUT) $(TESTFLAGS) $(PACKAGES)
+
+.PHONY: test-short
+test-short: ## Run the quick tests: no race detector, nothing that kills processes
+	@$(WITH_POSTGRES) go test -short -timeout $(TEST_TIMEOUT) $(TESTFLAGS) \
+		$$(go list $(PACKAGES) | grep -v -e '/test/crash$$' -e '/test/trouble$$')
+
+.PHONY: test-pgbouncer
+test-pgbouncer: deps ## Run what needs PgBouncer, which is installed if it is missing
+	@sh scripts/ensure-deps pgbouncer
+	@$(WITH_POSTGRES) go test $(RACE) -tags pgbouncer -timeout $(TEST_TIMEOUT) $(TESTFLAGS) -run PgBouncer ./pkg/postgres
+
+.PHONY: readme
+readme: $(BIN)/.tools ## Do what the README says, and see that it comes out so
+	@BUF=$(BIN)/buf go test -count=1 ./test/readme
+
+.PHONY: conformance
+conformance: ## Run the conformance suite in every configuration
+	@$(WITH_POSTGRES) sh scripts/conformance
+
+.PHONY: crash
+crash: ## Kill processes and databases CRASH_KILLS=50 times under load (the long form)
+	@WIGGLE_CRASH_KILLS=$(CRASH_KILLS) go test -count=1 -timeout 60m -run '^TestCrash' ./test/...
+
+.PHONY: fuzz
+fuzz: ## Fuzz every Fuzz function of every module for FUZZTIME=60s each
+	@FUZZTIME=$(FUZZTIME) sh scripts/fuzz
+
+.PHONY: bench
+bench: $(BIN)/.tools ## Run the micro benchmarks and compare with the commit before
+	@$(WITH_POSTGRES) env BENCH='$(BENCH)' BENCHCOUNT=$(BENCHCOUNT) BENCHSTAT=$(BIN)/benchstat sh scripts/bench
+
+# The scenarios of wiggle bench. A program that was built, not go run, which would be one process more.
+SCENARIOS := $(addprefix bench-,limit chain one light fanout chain400 timers idle backlog payload)
+.PHONY: $(SCENARIOS)
+bench-chain: ## Run wiggle bench chain with BENCHFLAGS; also bench-one, bench-light, ... (docs/performance.md)
+$(SCENARIOS): bench-%:
+	@mkdir -p $(BIN) && go build -o $(BIN)/wiggle ./cmd/wiggle
+	@$(BIN)/wiggle bench $* $(BENCHFLAGS)
+
+##@ Check
+
+.PHONY: lint
+lint: $(BIN)/.tools $(BIN)/.lint .build/protovalidate/.copied ## Run golangci-lint, buf lint and buf breaking
+	@$(BIN)/golangci-lint run $(PACKAGES)
+	@$(BIN)/buf lint
+	@BUF=$(BIN)/buf sh scripts/buf-breaking
+
+.PHONY: fmt
+fmt: $(BIN)/.tools $(BIN)/.lint .build/protovalidate/.copied ## Format Go and proto files
+	@$(BIN)/golangci-lint fmt $(MODULES)
+	@$(BIN)/buf format --write proto
+
+.PHONY: generate
+generate: $(BIN)/.tools $(BIN)/.sqlc .build/protovalidate/.copied ## Generate Go from protos and SQL, and pages from the code
+	@PATH=$(BIN):$$PATH sh scripts/generate
+
+.PHONY: check-generated
+check-generated: generate ## Fail if generating again makes a difference
+	@sh scripts/check-generated
+
+.PHONY: check-modules
+check-modules: ## Build and vet each module with and without the workspace
+	@sh scripts/check-modules $(MODULES)
+
+.PHONY: check
+check: lint check-generated check-modules test test-pgbouncer readme ## Run all of what CI runs
+
+##@ Maintain
+
+.PHONY: deps
+deps: ## Install the C compiler that the race detector needs, if it is missing
+	@$(if $(RACE),sh scripts/ensure-deps gcc)
+
+.PHONY: tools
+tools: $(BIN)/.tools $(BIN)/.lint $(BIN)/.sqlc ## Build the tools into .build/bin
+
+.PHONY: tidy
+tidy: ## Run go mod tidy in each module and bring the workspace to one set of versions
+	@go work sync
+	@for module in $(MODULES) $(TOOL_MODULES); do \
+		echo "go mod tidy: $$module"; GOWORK=off go -C $$module mod tidy; done
+
+.PHONY: clean
+clean: ## Remove what was built (not the data of wiggle dev)
+	@rm -rf .build
+
+# Each stamp is older than its module's go.mod only when the tools are; a new Go builds them anew, because
+# golangci-lint must not be older than the Go it reads.
+GO_STAMP := .build/go-$(GOVERSION)
+
+$(GO_STAMP):
+	@mkdir -p .build && rm -f .build/go-go* && touch $@
+
+$(BIN)/.tools: tools/go.mod tools/go.sum $(GO_STAMP)
+	@echo "building buf, its plugins and benchstat"
+	@mkdir -p $(BIN) && cd tools && GOWORK=off CGO_ENABLED=0 go build -ldflags='-s -w' -o $(BIN)/ tool && touch $@
+
+$(BIN)/.lint: tools/lint/go.mod tools/lint/go.sum $(GO_STAMP)
+	@echo "building golangci-lint (minutes the first time)"
+	@mkdir -p $(BIN) && cd tools/lint && GOWORK=off CGO_ENABLED=0 go build -ldflags='-s -w' -o $(BIN)/ tool && touch $@
+
+# Without cgo sqlc parses SQL by PostgreSQL's parser compiled to WebAssembly: no C compiler, and the same answer everywhere.
+$(BIN)/.sqlc: tools/sqlc/go.mod tools/sqlc/go.sum $(GO_STAMP)
+	@echo "building sqlc"
+	@mkdir -p $(BIN) && cd tools/sqlc && GOWORK=off CGO_ENABLED=0 go build -ldflags='-s -w' -o $(BIN)/ tool && touch $@
+
+.build/protovalidate/.copied: scripts/copy-protovalidate
+	@sh scripts/copy-protovalidate && touch $@

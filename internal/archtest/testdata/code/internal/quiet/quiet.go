@@ -1,0 +1,4 @@
+// Package quiet is read by its authors.
+package quiet
+
+func Exported() {}

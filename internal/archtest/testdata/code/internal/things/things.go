@@ -1,0 +1,2 @@
+// Package helpers is named otherwise than its folder.
+package helpers

@@ -1,0 +1,5 @@
+package patient
+
+import "time"
+
+func wait() { time.Sleep(time.Second) }

@@ -1,0 +1,2 @@
+// Package silent is described by a test only, which go doc does not show.
+package silent

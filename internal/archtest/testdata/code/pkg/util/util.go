@@ -1,0 +1,2 @@
+// Package util lets everything in.
+package util

@@ -1,0 +1,6 @@
+// Package dial opens sockets.
+package dial
+
+import (
+	_ "net"
+)

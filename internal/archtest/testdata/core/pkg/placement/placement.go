@@ -1,0 +1,7 @@
+// Package placement reaches a socket through another package.
+package placement
+
+import (
+	_ "github.com/wiggle-run/wiggle/pkg/dial"
+	_ "net/url"
+)

@@ -1,0 +1,5 @@
+package placement
+
+import (
+	_ "net"
+)

@@ -1,0 +1,9 @@
+// Package app assembles.
+package app
+
+import (
+	_ "github.com/wiggle-run/wiggle/cmd/wiggle"
+	_ "github.com/wiggle-run/wiggle/sdk/go/client"
+	_ "github.com/wiggle-run/wiggle/services/auth"
+	_ "github.com/wiggle-run/wiggle/services/router"
+)

@@ -1,0 +1,7 @@
+package shardid
+
+import (
+	_ "github.com/wiggle-run/wiggle/internal/app"
+	_ "github.com/wiggle-run/wiggle/internal/pgtest"
+	_ "testing"
+)

@@ -1,0 +1,8 @@
+// Command router runs it.
+package main
+
+import (
+	_ "github.com/wiggle-run/wiggle/services/router"
+)
+
+func main() {}

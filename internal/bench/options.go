@@ -1,0 +1,192 @@
+package bench
+
+import (
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/wiggle-run/wiggle/internal/bench/pgmeter"
+	"github.com/wiggle-run/wiggle/internal/bench/steps"
+)
+
+// ModeDurable commits every step before its successor is seen.
+const ModeDurable = "durable"
+
+// modeBatched is WRK-14, which is not there yet.
+const modeBatched = "batched"
+
+// Options say what to measure, and where. Fields that are zero have the default of the scenario.
+type Options struct {
+	// Scenario is one of [Scenarios].
+	Scenario string
+	// Mode is how steps are made durable: ModeDurable.
+	Mode string
+	// Steps of a chain.
+	Steps int
+	// Width of a fan-out.
+	Width int
+	// Duration of the measured window, after a Warmup.
+	Duration, Warmup time.Duration
+	// Repeat is how often each point is measured; the median is reported.
+	Repeat int
+	// InFlight are the numbers of instances in flight to try; the best is reported.
+	InFlight []int
+	// PayloadBytes are the sizes of a context to try.
+	PayloadBytes []int
+	// Rate makes an open loop of so many starts a second. 0: a closed loop.
+	Rate float64
+	// Count of the scenario's own: timers, ready tokens, idle workers.
+	Count int
+
+	// Server is the URL of a router to measure. Empty: a cluster of our own.
+	Server string
+	// DatabaseURLs of the shards behind Server, for counters and the limit.
+	DatabaseURLs []string
+	// Shards, Instances and Workers are how many databases, instances processes and worker processes our own cluster has.
+	Shards, Instances, Workers int
+	// Concurrency of each worker.
+	Concurrency int
+	// DataDir keeps PostgreSQL's data and the logs. Empty: a directory that is removed.
+	DataDir string
+	// Postgres are settings of our own PostgreSQL.
+	Postgres map[string]string
+	// Throwaway does not flush. For tests: such figures say nothing.
+	Throwaway bool
+
+	// NoLimit leaves the limit out; LimitDuration is how long each of its three rounds takes.
+	NoLimit       bool
+	LimitDuration time.Duration
+	// HoldHorizon holds a transaction open on every shard while the backlog is claimed.
+	HoldHorizon bool
+
+	// Profile is cpu, heap, mutex or block: profiles of every process go to ProfileDir.
+	Profile, ProfileDir string
+
+	// Command runs this program: its path, and arguments that precede those of a command line.
+	Command []string
+	// Environ is what processes are started with.
+	Environ []string
+	// Progress gets a line for each thing that is begun or measured.
+	Progress io.Writer
+}
+
+// ProfileKinds are what Options.Profile may be.
+func ProfileKinds() []string { return []string{"cpu", "heap", "mutex", "block"} }
+
+const (
+	defaultSteps        = 8
+	defaultDuration     = 20 * time.Second
+	defaultWarmup       = 3 * time.Second
+	defaultLimit        = 10 * time.Second
+	defaultPayloadBytes = 200
+	defaultConcurrency  = 1000
+	maxCount            = 100_000_000
+	maxShards           = 64
+	maxProcesses        = 64
+)
+
+// OptionError names an option that is not right, as the command line has it.
+type OptionError struct{ Message string }
+
+// Error says what would be right.
+func (e *OptionError) Error() string { return e.Message }
+
+func wrongOption(format string, args ...any) error { return &OptionError{fmt.Sprintf(format, args...)} }
+
+// complete checks the options and fills in the defaults.
+func (o *Options) complete() (*scenario, error) {
+	s := findScenario(o.Scenario)
+	if s == nil {
+		var names []string
+		for _, known := range Scenarios() {
+			names = append(names, known.Name)
+		}
+		return nil, wrongOption("there is no scenario %q; there are %s", o.Scenario, strings.Join(names, ", "))
+	}
+	setDefault(&o.Mode, ModeDurable)
+	if s.defaults != nil {
+		s.defaults(o)
+	}
+	setDefault(&o.Steps, defaultSteps)
+	setDefault(&o.Width, 1000)
+	setDefault(&o.Duration, defaultDuration)
+	setDefault(&o.Warmup, min(defaultWarmup, o.Duration/2))
+	setDefault(&o.LimitDuration, defaultLimit)
+	setDefault(&o.Count, 1)
+	for _, one := range []*int{&o.Repeat, &o.Shards, &o.Instances, &o.Workers} {
+		setDefault(one, 1)
+	}
+	setDefault(&o.Concurrency, defaultConcurrency)
+	if len(o.InFlight) == 0 || o.Rate > 0 {
+		o.InFlight = []int{1} // stands for one point
+	}
+	if len(o.PayloadBytes) == 0 {
+		o.PayloadBytes = []int{defaultPayloadBytes}
+	}
+	if o.Progress == nil {
+		o.Progress = io.Discard
+	}
+	return s, o.check()
+}
+
+func setDefault[T comparable](field *T, value T) {
+	var zero T
+	if *field == zero {
+		*field = value
+	}
+}
+
+func (o *Options) check() error {
+	switch {
+	case o.Mode == modeBatched:
+		return wrongOption("--mode batched: the engine does not have it yet; use --mode durable")
+	case o.Mode != ModeDurable:
+		return wrongOption("--mode %q: use durable", o.Mode)
+	case o.Duration < 0 || o.Warmup < 0 || o.LimitDuration < 0:
+		return wrongOption("--seconds, --warmup and --limit-seconds: use positive numbers")
+	case o.Rate < 0:
+		return wrongOption("--rate %v: use a positive number, or 0 for a closed loop", o.Rate)
+	case o.Profile != "" && !slices.Contains(ProfileKinds(), o.Profile):
+		return wrongOption("--profile %q: use %s", o.Profile, strings.Join(ProfileKinds(), ", "))
+	case o.Server == "" && len(o.DatabaseURLs) > 0:
+		return wrongOption("--database-url goes with --server: a cluster of our own has its own databases")
+	case o.Server != "" && o.Profile != "":
+		return wrongOption("--profile reaches only the processes of a cluster of our own, not those behind --server")
+	}
+	for _, limit := range []struct {
+		flag         string
+		values       []int
+		least, bound int
+	}{
+		{"--steps", []int{o.Steps}, 1, 10_000},
+		{"--width", []int{o.Width}, 1, 10_000},
+		{"--repeat", []int{o.Repeat}, 1, 1000},
+		{"--count", []int{o.Count}, 1, maxCount},
+		{"--in-flight", o.InFlight, 1, 1_000_000},
+		{"--payload-bytes", o.PayloadBytes, steps.MinPayloadBytes, 16 << 20},
+		{"--shards", []int{o.Shards}, 1, maxShards},
+		{"--instances", []int{o.Instances}, 1, maxProcesses},
+		{"--workers", []int{o.Workers}, 1, maxProcesses},
+		{"--concurrency", []int{o.Concurrency}, 1, 1000},
+	} {
+		for _, v := range limit.values {
+			if v < limit.least || v > limit.bound {
+				return wrongOption("%s %d: use %d to %d", limit.flag, v, limit.least, limit.bound)
+			}
+		}
+	}
+	return nil
+}
+
+// limit is PRF-6 but in tests, which have less time.
+func (o *Options) limit() pgmeter.LimitConfig {
+	cfg := pgmeter.LimitConfig{
+		Rows: pgmeter.LimitRows, Rounds: pgmeter.LimitRounds, Duration: o.LimitDuration, Warmup: min(defaultWarmup, o.LimitDuration/2),
+	}
+	if o.Throwaway {
+		cfg.Rows /= 10
+	}
+	return cfg
+}

@@ -1,0 +1,292 @@
+package rpc
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"connectrpc.com/connect"
+	"connectrpc.com/grpchealth"
+	"connectrpc.com/grpcreflect"
+)
+
+const (
+	defaultMaxRequest = 16 << 20
+	defaultMaxAnswer  = 64 << 20
+	defaultMaxHeader  = 64 << 10
+	defaultMaxStreams = 1000
+	// defaultMaxCall is above the longest wait that a caller may ask for, five minutes in WaitInstance.
+	defaultMaxCall        = 6 * time.Minute
+	defaultMaxReadyChecks = 2 * time.Second
+	defaultIdle           = 2 * time.Minute
+	readHeaderTimeout     = 10 * time.Second
+	serverPing            = 20 * time.Second
+	serverPong            = 10 * time.Second
+	// compressFrom is the size from which an answer is worth compressing.
+	compressFrom = 1 << 10
+)
+
+// ServerConfig says how a [Server] serves. The zero value is fine.
+type ServerConfig struct {
+	// Logger gets the access log: calls at debug level, internal errors at warning level. Nil: nothing is logged.
+	Logger *slog.Logger
+	// Telemetry traces and measures the calls.
+	Telemetry Telemetry
+	// Release is told to callers in the header Wiggle-Release. Empty: not told.
+	Release string
+	// Interceptors come after the headers and before validation: authentication, rate limits.
+	Interceptors []connect.Interceptor
+	// Validator checks requests. Nil: they are not checked, as behind a router that has checked them.
+	Validator *Validator
+	// Payloads normalises payloads. Nil: one of its own.
+	Payloads *Payloads
+	// Ready returns what is missing before the process can serve, for people; nothing if it can. It names no host. It is
+	// called for each /readyz, under a context of two seconds. Nil: always ready.
+	Ready func(ctx context.Context) []string
+	// CORSOrigins are the origins whose pages may call from a browser, such as "https://ops.example.com", or "*". None:
+	// only pages of the same origin may.
+	CORSOrigins []string
+	// TLS, if set, is spoken instead of plain text.
+	TLS *tls.Config
+	// MaxMessageBytes bounds a request's message, uncompressed. 0: 16 MiB.
+	MaxMessageBytes int
+	// MaxHeaderBytes bounds a request's headers. 0: 64 KiB.
+	MaxHeaderBytes int
+	// MaxConcurrentStreams bounds the calls under way on one HTTP/2 connection. Go clients open another connection when
+	// it is reached. 0: 1000.
+	MaxConcurrentStreams int
+	// MaxCallDuration bounds a unary call. 0: 6 min.
+	MaxCallDuration time.Duration
+	// IdleTimeout ends connections without calls. 0: 2 min.
+	IdleTimeout time.Duration
+	// NoReflection leaves out gRPC reflection.
+	NoReflection bool
+}
+
+// Server serves Connect handlers on one port. Handlers are mounted before it serves; all else is safe for concurrent
+// use. A server that was shut down stays down.
+//
+// Calls stop in this order: [Server.Drain] tells balancers, by health and readiness, and handlers, by [Draining], while
+// every call is still answered; [Server.Shutdown] takes no new connections or calls and waits for those under way.
+type Server struct {
+	cfg     ServerConfig
+	options []connect.HandlerOption
+	mux     *http.ServeMux
+	http    *http.Server
+	health  *Health
+
+	mu       sync.Mutex
+	services []string
+
+	draining  chan struct{} // closed by Drain
+	stopping  chan struct{} // closed by Shutdown
+	drainOnce sync.Once
+	stopOnce  sync.Once
+	inFlight  atomic.Int64
+}
+
+type drainKey struct{}
+
+// Draining returns a channel that is closed when the server that called the handler with ctx begins to drain. A handler
+// that waits, such as a poll or a watch, then answers what it has. Outside of a server's handlers it is nil, which is
+// never ready.
+func Draining(ctx context.Context) <-chan struct{} {
+	ch, _ := ctx.Value(drainKey{}).(<-chan struct{})
+	return ch
+}
+
+// NewServer returns a server without services.
+func NewServer(cfg ServerConfig) (*Server, error) {
+	if cfg.Logger == nil {
+		cfg.Logger = slog.New(slog.DiscardHandler)
+	}
+	if cfg.Payloads == nil {
+		cfg.Payloads = NewPayloads()
+	}
+	cfg.MaxMessageBytes = orDefault(cfg.MaxMessageBytes, defaultMaxRequest)
+	cfg.MaxHeaderBytes = orDefault(cfg.MaxHeaderBytes, defaultMaxHeader)
+	cfg.MaxConcurrentStreams = orDefault(cfg.MaxConcurrentStreams, defaultMaxStreams)
+	cfg.MaxCallDuration = orDefault(cfg.MaxCallDuration, defaultMaxCall)
+	cfg.IdleTimeout = orDefault(cfg.IdleTimeout, defaultIdle)
+	stack, err := handlerStack(cfg)
+	if err != nil {
+		return nil, err
+	}
+	s := &Server{
+		cfg: cfg, mux: http.NewServeMux(), health: newHealth(),
+		draining: make(chan struct{}), stopping: make(chan struct{}),
+		options: []connect.HandlerOption{
+			connect.WithInterceptors(stack...),
+			connect.WithHandlerOptions(jsonHandlerOptions(cfg.Payloads)...),
+			connect.WithReadMaxBytes(cfg.MaxMessageBytes),
+			connect.WithCompressMinBytes(compressFrom),
+		},
+	}
+	s.mountOwn()
+	s.http = s.newHTTPServer()
+	return s, nil
+}
+
+// Options returns the options with which handlers are generated, see [Server.Mount].
+func (s *Server) Options() []connect.HandlerOption { return s.options }
+
+// Mount adds a generated handler. It is written
+//
+//	s.Mount(wigglev1connect.NewWorkerServiceHandler(workers, s.Options()...))
+//
+// and makes the service known to reflection and health.
+func (s *Server) Mount(path string, handler http.Handler) {
+	s.mux.Handle(path, handler)
+	service := strings.Trim(path, "/")
+	s.mu.Lock()
+	s.services = append(s.services, service)
+	s.mu.Unlock()
+	s.health.Set(service, true)
+}
+
+// Handle adds an HTTP handler for a pattern as http.ServeMux has them, such as "/" for the portal.
+func (s *Server) Handle(pattern string, handler http.Handler) { s.mux.Handle(pattern, handler) }
+
+// Health returns what gRPC health answers.
+func (s *Server) Health() *Health { return s.health }
+
+// Handler returns everything that the server answers, for tests and for servers of other making.
+func (s *Server) Handler() http.Handler { return s.http.Handler }
+
+// Serve answers on the listener, a network's or a [MemoryNetwork]'s, until Shutdown or Close. It returns nil then.
+func (s *Server) Serve(listener net.Listener) error {
+	var err error
+	if s.cfg.TLS != nil {
+		err = s.http.ServeTLS(listener, "", "")
+	} else {
+		err = s.http.Serve(listener)
+	}
+	if errors.Is(err, http.ErrServerClosed) {
+		return nil
+	}
+	return fmt.Errorf("serve: %w", err)
+}
+
+// Drain marks the server as going down: health and readiness say so, and [Draining] is closed. Calls are still answered.
+func (s *Server) Drain() {
+	s.drainOnce.Do(func() {
+		close(s.draining)
+		s.health.drain()
+	})
+}
+
+// Shutdown drains, then takes no new calls and waits for those under way. When ctx ends first it cuts what is left and
+// returns the context's error.
+func (s *Server) Shutdown(ctx context.Context) error {
+	s.Drain()
+	s.stopOnce.Do(func() { close(s.stopping) })
+	if err := s.http.Shutdown(ctx); err != nil {
+		cut := s.inFlight.Load()
+		_ = s.http.Close()
+		return fmt.Errorf("shut down with %d calls under way: %w", cut, err)
+	}
+	return nil
+}
+
+// Close cuts every connection at once, as the end of a process would.
+func (s *Server) Close() error {
+	s.stopOnce.Do(func() { close(s.stopping) })
+	if err := s.http.Close(); err != nil {
+		return fmt.Errorf("close: %w", err)
+	}
+	return nil
+}
+
+// InFlight returns how many calls are under way.
+func (s *Server) InFlight() int { return int(s.inFlight.Load()) }
+
+func (s *Server) newHTTPServer() *http.Server {
+	var protocols http.Protocols
+	protocols.SetHTTP1(true)
+	protocols.SetHTTP2(true)
+	protocols.SetUnencryptedHTTP2(true)
+	// There are no ReadTimeout and no WriteTimeout: they would cut long polls and streams. Dead peers are found by pings.
+	return &http.Server{
+		Handler:           s.count(withCORS(s.cfg.CORSOrigins, s.mux)),
+		TLSConfig:         s.cfg.TLS,
+		ReadHeaderTimeout: readHeaderTimeout,
+		IdleTimeout:       s.cfg.IdleTimeout,
+		MaxHeaderBytes:    s.cfg.MaxHeaderBytes,
+		Protocols:         &protocols,
+		HTTP2: &http.HTTP2Config{
+			MaxConcurrentStreams: s.cfg.MaxConcurrentStreams,
+			SendPingTimeout:      serverPing, PingTimeout: serverPong, WriteByteTimeout: serverPing + serverPong,
+		},
+		ErrorLog: slog.NewLogLogger(s.cfg.Logger.Handler(), slog.LevelInfo),
+		BaseContext: func(net.Listener) context.Context {
+			return context.WithValue(context.Background(), drainKey{}, (<-chan struct{})(s.draining))
+		},
+	}
+}
+
+// mountOwn adds what every server answers.
+func (s *Server) mountOwn() {
+	path, handler := grpchealth.NewHandler(s.health, s.options...)
+	s.mux.Handle(path, s.untilStopping(handler))
+	s.mux.HandleFunc("GET /healthz", s.healthz)
+	s.mux.HandleFunc("GET /readyz", s.readyz)
+	if s.cfg.NoReflection {
+		return
+	}
+	reflector := grpcreflect.NewReflector(grpcreflect.NamerFunc(s.serviceNames))
+	for _, mount := range []func(*grpcreflect.Reflector, ...connect.HandlerOption) (string, http.Handler){
+		grpcreflect.NewHandlerV1, grpcreflect.NewHandlerV1Alpha,
+	} {
+		path, handler := mount(reflector, s.options...)
+		s.mux.Handle(path, s.untilStopping(handler))
+	}
+}
+
+func (s *Server) serviceNames() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return append([]string{grpchealth.HealthV1ServiceName}, s.services...)
+}
+
+// count keeps the number of calls under way.
+func (s *Server) count(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		s.inFlight.Add(1)
+		defer s.inFlight.Add(-1)
+		next.ServeHTTP(w, r)
+	})
+}
+
+// untilStopping ends the streams of handlers that know nothing of draining, so that Shutdown need not wait for clients
+// that watch health forever.
+func (s *Server) untilStopping(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		ctx, cancel := context.WithCancel(r.Context())
+		defer cancel()
+		done := make(chan struct{})
+		defer close(done)
+		go func() {
+			select {
+			case <-s.stopping:
+				cancel()
+			case <-done:
+			}
+		}()
+		next.ServeHTTP(w, r.WithContext(ctx))
+	})
+}
+
+func orDefault[T int | time.Duration](value, fallback T) T {
+	if value == 0 {
+		return fallback
+	}
+	return value
+}

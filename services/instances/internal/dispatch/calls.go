@@ -1,0 +1,283 @@
+package dispatch
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/wiggle-run/wiggle/services/instances/internal/machine"
+	"github.com/wiggle-run/wiggle/services/instances/internal/store"
+)
+
+// ErrNoWorkflow: the shard has no version of the workflow, or not the one asked for.
+var ErrNoWorkflow = errors.New("no such workflow version")
+
+// ErrOtherStart: the ulid of a start belongs to an instance of another workflow.
+var ErrOtherStart = errors.New("the ulid belongs to an instance of another workflow")
+
+// StartItem is one start. Version 0 is the latest.
+type StartItem struct {
+	Workflow string
+	Version  int32
+	Event    machine.Start
+}
+
+// Started tells what became of a start.
+type Started struct {
+	Version int32
+	Created bool
+	Err     error
+}
+
+// Start starts instances. Its answers are in the order of items.
+func (s *Shard) Start(items []StartItem) []Started {
+	results := make([]Started, len(items))
+	ops := make([]*op, len(items))
+	for i := range items {
+		item, result := &items[i], &results[i]
+		o := &op{instance: item.Event.ID, keys: store.Keys{Instances: []machine.ID{item.Event.ID}}}
+		if item.Version == 0 {
+			o.keys.Latest = []store.WorkflowKey{{Namespace: item.Event.Namespace, Workflow: item.Workflow}}
+		}
+		o.apply = func(ctx context.Context, w *store.World) (err error) {
+			*result, err = s.start(ctx, w, item)
+			return err
+		}
+		ops[i] = o
+	}
+	s.do(ops)
+	for i, o := range ops {
+		results[i].Err = o.err
+	}
+	return results
+}
+
+func (s *Shard) start(ctx context.Context, w *store.World, item *StartItem) (Started, error) {
+	ev := item.Event
+	if in := w.Instance(ev.ID); in != nil {
+		if in.Workflow != item.Workflow || in.Namespace != ev.Namespace {
+			return Started{}, ErrOtherStart
+		}
+		return Started{Version: in.Version}, nil
+	}
+	version := item.Version
+	if version == 0 {
+		version = w.Latest(store.WorkflowKey{Namespace: ev.Namespace, Workflow: item.Workflow})
+	}
+	if version == 0 {
+		return Started{}, ErrNoWorkflow
+	}
+	m, err := s.machines.get(ctx, machineKey{ev.Namespace, item.Workflow, version})
+	if errors.Is(err, store.ErrNotFound) {
+		return Started{}, ErrNoWorkflow
+	}
+	if err != nil {
+		return Started{}, err
+	}
+	changes, err := m.Start(s.env(w.Now), ev)
+	if err != nil {
+		return Started{}, err
+	}
+	w.Put(changes, ev.ID)
+	return Started{Version: version, Created: true}, nil
+}
+
+// Outcome tells what became of an event on a task.
+type Outcome struct {
+	// Changes are nil if Err is not.
+	Changes *machine.Changes
+	// Next is the step that follows, leased to the one who reported; nil if there is
+	// none, or it waits for a poll.
+	Next *store.Claimed
+	Err  error
+}
+
+// Event is something that happens to a task under a lease.
+type Event struct {
+	Lease store.Lease
+	// By is how the event settles the lease.
+	By machine.SettledBy
+	// Apply runs it on the machine.
+	Apply apply
+}
+
+// apply runs an event on a machine.
+type apply = func(m *machine.Machine, env machine.Env, st machine.State) (*machine.Changes, error)
+
+// Report is a step that is done.
+func Report(l store.Lease, ev machine.Report) Event {
+	ev.Fence = l.Fence
+	return Event{l, machine.ByReport, func(m *machine.Machine, env machine.Env, st machine.State) (*machine.Changes, error) {
+		return m.Report(env, st, ev)
+	}}
+}
+
+// Fail is an attempt that failed.
+func Fail(l store.Lease, ev machine.Fail) Event {
+	ev.Fence = l.Fence
+	return Event{l, machine.ByFailure, func(m *machine.Machine, env machine.Env, st machine.State) (*machine.Changes, error) {
+		return m.Fail(env, st, ev)
+	}}
+}
+
+// Release is a task that is handed back.
+func Release(l store.Lease) Event {
+	return Event{l, machine.ByRelease, func(m *machine.Machine, env machine.Env, st machine.State) (*machine.Changes, error) {
+		return m.Release(env, st, l.Fence)
+	}}
+}
+
+// Expire is a lease whose time is over.
+func Expire(l store.Lease) Event {
+	return Event{l, machine.ByExpiry, func(m *machine.Machine, env machine.Env, st machine.State) (*machine.Changes, error) {
+		return m.Expire(env, st, l.Fence)
+	}}
+}
+
+// Wake is a timer that is due.
+func Wake(ref store.TokenRef) Event {
+	token := store.Lease{Instance: ref.Instance, Token: ref.Token}
+	return Event{token, machine.NotSettled, func(m *machine.Machine, env machine.Env, st machine.State) (*machine.Changes, error) {
+		return m.Wake(env, st)
+	}}
+}
+
+// Apply applies events. Its answers are in the order of events.
+func (s *Shard) Apply(events []Event) []Outcome { return s.ApplyAndClaim(events, nil) }
+
+// ApplyAndClaim applies events and, if there is a claim, leases the step that
+// follows each to whoever reported it, in the same transaction and up to the claim's
+// bound (WRK-11).
+func (s *Shard) ApplyAndClaim(events []Event, claim *store.Claim) []Outcome {
+	room := newRoom(claim)
+	outcomes := make([]Outcome, len(events))
+	ops := make([]*op, len(events))
+	for i := range events {
+		ev, outcome := &events[i], &outcomes[i]
+		o := &op{instance: ev.Lease.Instance, keys: store.Keys{
+			Instances: []machine.ID{ev.Lease.Instance}, Tokens: []machine.ID{ev.Lease.Token},
+		}}
+		if ev.Lease.Fence > 0 {
+			o.keys.Leases = []store.Lease{ev.Lease}
+		}
+		o.apply = func(ctx context.Context, w *store.World) (err error) {
+			room.give(&outcome.Next) // of a run that was not committed
+			outcome.Changes, err = s.event(ctx, w, ev)
+			if err == nil {
+				outcome.Next = s.goOn(w, ev, outcome.Changes, room)
+			}
+			return err
+		}
+		ops[i] = o
+	}
+	s.do(ops)
+	for i, o := range ops {
+		if outcomes[i].Err = o.err; o.err != nil {
+			outcomes[i] = Outcome{Err: o.err}
+		}
+	}
+	s.wentOn(outcomes)
+	return outcomes
+}
+
+func (s *Shard) event(ctx context.Context, w *store.World, ev *Event) (*machine.Changes, error) {
+	st := w.State(ev.Lease.Instance, ev.Lease.Token)
+	// A call that was applied before its token moved on or went is known from the
+	// history, and answered as it was then (WRK-5).
+	if past := w.Settled(ev.Lease); past.Fence > 0 && past.By == ev.By {
+		return &machine.Changes{Duplicate: true, RetryAt: past.RetryAt}, nil
+	}
+	if st.Instance == nil || st.Token == nil {
+		return nil, machine.ErrLeaseLost
+	}
+	m, err := s.machines.of(ctx, st.Instance)
+	if err != nil {
+		return nil, err
+	}
+	changes, err := ev.Apply(m, s.env(w.Now), st)
+	if err != nil {
+		return nil, err
+	}
+	w.Put(changes, ev.Lease.Instance)
+	return changes, nil
+}
+
+// Cancel ends an instance and tells its state; store.ErrNotFound, machine.ErrEnded
+// with the state that it has.
+func (s *Shard) Cancel(id machine.ID, reason string) (machine.InstanceState, error) {
+	var state machine.InstanceState
+	o := &op{instance: id, keys: store.Keys{Instances: []machine.ID{id}}}
+	o.apply = func(ctx context.Context, w *store.World) error {
+		in := w.Instance(id)
+		if in == nil {
+			return store.ErrNotFound
+		}
+		state = in.State
+		m, err := s.machines.of(ctx, in)
+		if err != nil {
+			return err
+		}
+		changes, err := m.Cancel(s.env(w.Now), in, reason)
+		if err != nil {
+			return err
+		}
+		w.Put(changes, id)
+		state = w.Instance(id).State
+		return nil
+	}
+	s.do([]*op{o})
+	return state, o.err
+}
+
+// Beat extends leases; a lease that is lost gets a zero time.
+func (s *Shard) Beat(ctx context.Context, beats []store.Beat) ([]store.BeatResult, error) {
+	for _, b := range beats {
+		if err := s.cfg.Limits.Payload("progress", b.Progress); err != nil {
+			return nil, err
+		}
+	}
+	results, err := s.store.Beat(ctx, beats)
+	if err != nil {
+		s.noteFailure(err)
+		return nil, fmt.Errorf("extend leases: %w", err)
+	}
+	return results, nil
+}
+
+// WaitEnd waits until the instance has ended, ctx is done, or the process goes
+// down. It returns what the instance is then.
+func (s *Shard) WaitEnd(ctx context.Context, id machine.ID) (*machine.Instance, error) {
+	for {
+		// Listening before looking: an end between the two is not missed.
+		ended, stop := s.ends.wait(id)
+		view, err := s.store.Instance(context.WithoutCancel(ctx), id, 0)
+		if err != nil || view.Instance.State.Terminal() || ctx.Err() != nil {
+			stop()
+			return view.Instance, err
+		}
+		select {
+		case <-ended:
+		case <-ctx.Done():
+		case <-s.draining():
+			stop()
+			return view.Instance, nil
+		}
+		stop()
+	}
+}
+
+// CheckEnds looks for ends that another process made, for whoever waits here.
+func (s *Shard) CheckEnds(ctx context.Context) error {
+	ids := s.ends.ids()
+	if len(ids) == 0 {
+		return nil
+	}
+	ended, err := s.store.Ended(ctx, ids)
+	if err != nil {
+		return fmt.Errorf("look for ended instances: %w", err)
+	}
+	for _, id := range ended {
+		s.ends.notify(id)
+	}
+	return nil
+}

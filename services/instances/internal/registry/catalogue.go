@@ -1,0 +1,83 @@
+package registry
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/wiggle-run/wiggle/services/instances/internal/store"
+)
+
+// Summary tells about one registered version.
+type Summary struct {
+	Workflow     string
+	Version      int32
+	Fingerprint  [32]byte
+	RegisteredAt time.Time
+	Nodes        int
+}
+
+// compare orders summaries: by name, newest version first.
+func (s Summary) compare(other Summary) int {
+	return cmp.Or(cmp.Compare(s.Workflow, other.Workflow), cmp.Compare(other.Version, s.Version))
+}
+
+// Catalogue lists a shard's definitions by name. Definitions are only ever added
+// and never change, so it keeps what it read and reads on from there.
+type Catalogue struct {
+	shard store.Definitions
+
+	mu          sync.Mutex
+	revision    int64
+	byNamespace map[string][]Summary
+}
+
+// NewCatalogue makes the catalogue of a shard.
+func NewCatalogue(shard store.Definitions) *Catalogue {
+	return &Catalogue{shard: shard, byNamespace: map[string][]Summary{}}
+}
+
+// List lists up to limit versions of a namespace's workflows after the given one.
+func (c *Catalogue) List(ctx context.Context, namespace, workflow string, version int32, limit int) ([]Summary, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if err := c.readOn(ctx); err != nil {
+		return nil, err
+	}
+	all := c.byNamespace[namespace]
+	start := 0
+	if workflow != "" {
+		after := Summary{Workflow: workflow, Version: version}
+		at, found := slices.BinarySearchFunc(all, after, Summary.compare)
+		if start = at; found {
+			start++
+		}
+	}
+	return slices.Clone(all[start:min(len(all), start+limit)]), nil
+}
+
+// readOn takes in what was registered since the last time.
+func (c *Catalogue) readOn(ctx context.Context) error {
+	for {
+		ds, err := c.shard.ListDefinitions(ctx, store.DefinitionQuery{AfterRevision: c.revision, Limit: readPage})
+		if err != nil {
+			return fmt.Errorf("list definitions: %w", err)
+		}
+		for _, d := range ds {
+			s := Summary{
+				Workflow: d.Workflow, Version: d.Version, Fingerprint: d.Fingerprint,
+				RegisteredAt: d.RegisteredAt, Nodes: len(d.Graph.GetNodes()),
+			}
+			list := c.byNamespace[d.Namespace]
+			at, _ := slices.BinarySearchFunc(list, s, Summary.compare)
+			c.byNamespace[d.Namespace] = slices.Insert(list, at, s)
+			c.revision = d.Revision
+		}
+		if len(ds) < readPage {
+			return nil
+		}
+	}
+}

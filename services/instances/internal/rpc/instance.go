@@ -1,0 +1,341 @@
+package rpc
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"time"
+
+	"github.com/oklog/ulid/v2"
+
+	"github.com/wiggle-run/wiggle/pkg/faults"
+	"github.com/wiggle-run/wiggle/pkg/pagetoken"
+	wigglev1 "github.com/wiggle-run/wiggle/proto/gen/wiggle/v1"
+	"github.com/wiggle-run/wiggle/services/instances/internal/dispatch"
+	"github.com/wiggle-run/wiggle/services/instances/internal/machine"
+	"github.com/wiggle-run/wiggle/services/instances/internal/store"
+)
+
+// What bounds answers and waits.
+const (
+	defaultPage       = 100
+	maxPage           = 1000
+	defaultHistory    = 1000
+	maxHistory        = 10_000
+	maxTokens         = 1000
+	defaultWait       = 30 * time.Second
+	maxWait           = 5 * time.Minute
+	maxDelay          = 100 * 365 * 24 * time.Hour
+	defaultPriority   = 5
+	maxTraceBytes     = 4096
+	maxContentType    = 255
+	maxNamespaceBytes = 64
+	maxWorkflowBytes  = 128
+	maxReasonBytes    = 4096
+)
+
+// StartInstance starts one instance on the shard that the caller names.
+func (s *Server) StartInstance(ctx context.Context, req *wigglev1.StartInstanceRequest) (*wigglev1.StartInstanceResponse, error) {
+	res, err := s.StartInstances(ctx, &wigglev1.StartInstancesRequest{Starts: []*wigglev1.StartInstanceRequest{req}})
+	if err != nil {
+		return nil, err
+	}
+	outcome := res.GetOutcomes()[0]
+	if f := outcome.GetFault(); f != nil {
+		return nil, faults.FromProto(f)
+	}
+	return outcome.GetStarted(), nil
+}
+
+// StartInstances starts instances on the shard that the caller names.
+func (s *Server) StartInstances(ctx context.Context, req *wigglev1.StartInstancesRequest) (*wigglev1.StartInstancesResponse, error) {
+	shard, err := s.named(ctx)
+	if err != nil {
+		return nil, err
+	}
+	copied, err := s.shards.Definitions(shard.ID())
+	if err != nil {
+		return nil, err
+	}
+	copied.Ensure(ctx)
+	results := s.start(shard, req.GetStarts())
+	if again := missed(results); len(again) > 0 && copied.Refresh(ctx) {
+		s.startAgain(shard, req.GetStarts(), results, again)
+	}
+	res := &wigglev1.StartInstancesResponse{}
+	for i, r := range results {
+		if r.Err != nil {
+			f := s.item(ctx, startFault(shard.ID(), req.GetStarts()[i], r.Err))
+			res.Outcomes = append(res.Outcomes, &wigglev1.StartOutcome{Outcome: &wigglev1.StartOutcome_Fault{Fault: f}})
+			continue
+		}
+		res.Outcomes = append(res.Outcomes, &wigglev1.StartOutcome{Outcome: &wigglev1.StartOutcome_Started{
+			Started: &wigglev1.StartInstanceResponse{
+				InstanceId: instanceID(shard.ID(), r.id), Version: r.Version, Created: r.Created,
+			},
+		}})
+	}
+	return res, nil
+}
+
+// started is a start's answer with its id.
+type started struct {
+	dispatch.Started
+	id machine.ID
+}
+
+// start runs the starts that can be read.
+func (s *Server) start(shard *dispatch.Shard, starts []*wigglev1.StartInstanceRequest) []started {
+	results := make([]started, len(starts))
+	items := make([]dispatch.StartItem, 0, len(starts))
+	index := make([]int, 0, len(starts))
+	for i, req := range starts {
+		item, err := startItem(req)
+		if err != nil {
+			results[i].Err = err
+			continue
+		}
+		results[i].id = item.Event.ID
+		items, index = append(items, item), append(index, i)
+	}
+	for i, r := range shard.Start(items) {
+		results[index[i]].Started = r
+	}
+	return results
+}
+
+// missed lists the starts whose workflow the shard does not know.
+func missed(results []started) []int {
+	var again []int
+	for i, r := range results {
+		if errors.Is(r.Err, dispatch.ErrNoWorkflow) {
+			again = append(again, i)
+		}
+	}
+	return again
+}
+
+func (s *Server) startAgain(shard *dispatch.Shard, starts []*wigglev1.StartInstanceRequest, results []started, again []int) {
+	some := make([]*wigglev1.StartInstanceRequest, len(again))
+	for i, at := range again {
+		some[i] = starts[at]
+	}
+	for i, r := range s.start(shard, some) {
+		results[again[i]] = r
+	}
+}
+
+func startItem(req *wigglev1.StartInstanceRequest) (dispatch.StartItem, error) {
+	id, err := ulid.ParseStrict(strings.ToUpper(req.GetUlid()))
+	if err != nil {
+		return dispatch.StartItem{}, faults.InvalidArgument("malformed ulid %.60q: want 26 characters of Crockford base 32", req.GetUlid())
+	}
+	delay, err := span("delay", req.GetDelay(), 0, 0, maxDelay)
+	if err != nil {
+		return dispatch.StartItem{}, err
+	}
+	for _, text := range []struct {
+		what, text string
+		most       int
+	}{
+		{"namespace", req.GetNamespace(), maxNamespaceBytes},
+		{"workflow", req.GetWorkflow(), maxWorkflowBytes},
+		{"content type", req.GetInput().GetContentType(), maxContentType},
+	} {
+		if err := clean(text.what, text.text, text.most); err != nil {
+			return dispatch.StartItem{}, err
+		}
+	}
+	size := 0
+	for k, v := range req.GetTraceContext() {
+		size += len(k) + len(v)
+	}
+	if size > maxTraceBytes {
+		const refusal = "the trace context is %d bytes long, at most %d are allowed"
+		return dispatch.StartItem{}, faults.InvalidArgument(refusal, size, maxTraceBytes)
+	}
+	priority := int32(defaultPriority)
+	if req.Priority != nil {
+		priority = min(max(req.GetPriority(), 0), 9)
+	}
+	return dispatch.StartItem{
+		Workflow: req.GetWorkflow(), Version: req.GetVersion(),
+		Event: machine.Start{
+			ID: machine.ID(id), Namespace: namespace(req.GetNamespace()), Input: payload(req.GetInput()),
+			Priority: int16(priority), Delay: delay, Trace: req.GetTraceContext(),
+		},
+	}, nil
+}
+
+func startFault(shard int, req *wigglev1.StartInstanceRequest, err error) error {
+	switch {
+	case errors.Is(err, dispatch.ErrNoWorkflow) && req.GetVersion() > 0:
+		return faults.NotFound("version", versionName(req.GetWorkflow(), req.GetVersion()))
+	case errors.Is(err, dispatch.ErrNoWorkflow):
+		return faults.NotFound("workflow", req.GetWorkflow())
+	case errors.Is(err, dispatch.ErrOtherStart):
+		return faults.AlreadyExists("instance of another workflow", instanceULID(req))
+	}
+	return fault(shard, err)
+}
+
+func instanceULID(req *wigglev1.StartInstanceRequest) string { return "with the ulid " + req.GetUlid() }
+
+// GetInstance reads one instance.
+func (s *Server) GetInstance(ctx context.Context, req *wigglev1.GetInstanceRequest) (*wigglev1.GetInstanceResponse, error) {
+	shard, id, err := s.instance(req.GetInstanceId())
+	if err != nil {
+		return nil, err
+	}
+	view, err := shard.Store().Instance(ctx, id, maxTokens)
+	if err != nil {
+		return nil, instanceFault(shard.ID(), req.GetInstanceId(), 0, err)
+	}
+	in := instanceProto(shard.ID(), view.Instance)
+	in.ActiveTokens = int32(min(view.Active, 1<<30)) //nolint:gosec // bounded
+	for _, t := range view.Tokens {
+		in.Tokens = append(in.Tokens, tokenProto(shard.ID(), t))
+	}
+	return &wigglev1.GetInstanceResponse{Instance: in}, nil
+}
+
+// GetHistory reads a page of an instance's history.
+func (s *Server) GetHistory(ctx context.Context, req *wigglev1.GetHistoryRequest) (*wigglev1.GetHistoryResponse, error) {
+	shard, id, err := s.instance(req.GetInstanceId())
+	if err != nil {
+		return nil, err
+	}
+	after, err := parseHistoryToken(req.GetPageToken())
+	if err != nil {
+		return nil, err
+	}
+	if _, err := shard.Store().Instance(ctx, id, 0); err != nil {
+		return nil, instanceFault(shard.ID(), req.GetInstanceId(), 0, err)
+	}
+	size := page(req.GetPageSize(), defaultHistory, maxHistory)
+	rows, err := shard.Store().History(ctx, id, after, size+1)
+	if err != nil {
+		return nil, instanceFault(shard.ID(), req.GetInstanceId(), 0, err)
+	}
+	res := &wigglev1.GetHistoryResponse{}
+	if len(rows) > size {
+		rows = rows[:size]
+		res.NextPageToken = historyToken(rows[size-1].Key)
+	}
+	for _, r := range rows {
+		r.Entry.TokenId = tokenID(shard.ID(), r.Key.Token)
+		if parent, err := ulid.ParseStrict(r.Entry.GetParentTokenId()); err == nil {
+			r.Entry.ParentTokenId = tokenID(shard.ID(), machine.ID(parent))
+		}
+		res.Entries = append(res.Entries, r.Entry)
+	}
+	return res, nil
+}
+
+// WaitInstance waits for the end of an instance.
+func (s *Server) WaitInstance(ctx context.Context, req *wigglev1.WaitInstanceRequest) (*wigglev1.WaitInstanceResponse, error) {
+	shard, id, err := s.instance(req.GetInstanceId())
+	if err != nil {
+		return nil, err
+	}
+	wait, err := span("wait", req.GetWait(), defaultWait, 0, maxWait)
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, wait)
+	defer cancel()
+	in, err := shard.WaitEnd(ctx, id)
+	if err != nil {
+		return nil, instanceFault(shard.ID(), req.GetInstanceId(), 0, err)
+	}
+	return &wigglev1.WaitInstanceResponse{Instance: instanceProto(shard.ID(), in), Ended: in.State.Terminal()}, nil
+}
+
+// ListInstances lists the instances of the shard that the caller names.
+func (s *Server) ListInstances(ctx context.Context, req *wigglev1.ListInstancesRequest) (*wigglev1.ListInstancesResponse, error) {
+	shard, err := s.named(ctx)
+	if err != nil {
+		return nil, err
+	}
+	after := store.ListKey{}
+	if req.GetPageToken() != "" {
+		t, err := pagetoken.DecodeFor(req.GetPageToken(), req.GetFilter())
+		if err != nil {
+			return nil, faults.InvalidArgument("%v", err)
+		}
+		after = store.ListKey{CreatedAt: t.CreatedAt, ID: t.ULID}
+	}
+	size := page(req.GetPageSize(), defaultPage, maxPage)
+	list, err := shard.Store().List(ctx, filter(req.GetFilter()), after, size+1)
+	if err != nil {
+		return nil, fault(shard.ID(), err)
+	}
+	res := &wigglev1.ListInstancesResponse{}
+	if len(list) > size {
+		list = list[:size]
+		last := list[size-1]
+		res.NextPageToken = pagetoken.Encode(pagetoken.Token{
+			CreatedAt: last.CreatedAt, ULID: last.ID, FilterHash: pagetoken.FilterHash(req.GetFilter()),
+		})
+	}
+	for _, in := range list {
+		res.Instances = append(res.Instances, instanceProto(shard.ID(), in))
+	}
+	res.Shards = []*wigglev1.ShardOutcome{{Shard: int32(shard.ID()), Count: int64(len(list))}} //nolint:gosec // a shard fits
+	return res, nil
+}
+
+// CountInstances counts the instances of the shard that the caller names.
+func (s *Server) CountInstances(ctx context.Context, req *wigglev1.CountInstancesRequest) (*wigglev1.CountInstancesResponse, error) {
+	shard, err := s.named(ctx)
+	if err != nil {
+		return nil, err
+	}
+	counts, err := shard.Store().Count(ctx, filter(req.GetFilter()))
+	if err != nil {
+		return nil, fault(shard.ID(), err)
+	}
+	res := &wigglev1.CountInstancesResponse{}
+	for _, state := range []machine.InstanceState{machine.Running, machine.Completed, machine.Failed, machine.Cancelled} {
+		if n := counts[state]; n > 0 {
+			res.Total += n
+			res.ByState = append(res.ByState, &wigglev1.StateCount{State: wigglev1.InstanceState(state), Count: n})
+		}
+	}
+	res.Shards = []*wigglev1.ShardOutcome{{Shard: int32(shard.ID()), Count: res.GetTotal()}} //nolint:gosec // a shard fits
+	return res, nil
+}
+
+// CancelInstance ends a running instance.
+func (s *Server) CancelInstance(_ context.Context, req *wigglev1.CancelInstanceRequest) (*wigglev1.CancelInstanceResponse, error) {
+	shard, id, err := s.instance(req.GetInstanceId())
+	if err != nil {
+		return nil, err
+	}
+	if err := clean("reason", req.GetReason(), maxReasonBytes); err != nil {
+		return nil, err
+	}
+	state, err := shard.Cancel(id, req.GetReason())
+	if err != nil {
+		return nil, instanceFault(shard.ID(), req.GetInstanceId(), state, err)
+	}
+	return &wigglev1.CancelInstanceResponse{State: wigglev1.InstanceState(state)}, nil
+}
+
+func page(asked int32, otherwise, most int) int {
+	if asked <= 0 {
+		return otherwise
+	}
+	return min(int(asked), most)
+}
+
+func filter(f *wigglev1.InstanceFilter) store.Filter {
+	out := store.Filter{
+		Namespace: namespace(f.GetNamespace()), Workflow: f.GetWorkflow(),
+		From: moment(f.GetCreatedFrom()), Before: moment(f.GetCreatedBefore()),
+	}
+	for _, state := range f.GetStates() {
+		out.States = append(out.States, machine.InstanceState(state)) //nolint:gosec // an enum
+	}
+	return out
+}

@@ -1,0 +1,115 @@
+package pgstore
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/jackc/pgx/v5"
+
+	wigglev1 "github.com/wiggle-run/wiggle/proto/gen/wiggle/v1"
+	"github.com/wiggle-run/wiggle/services/instances/internal/machine"
+	"github.com/wiggle-run/wiggle/services/instances/internal/store"
+)
+
+// Lists and counts are built by the shape of their filter and, as they are few and
+// may be large, planned anew each time for the table as it is. Both look at one
+// state after the other, in instances_by_state or instances_by_workflow: within a
+// state the index is in the order of time, so a page reads for each state its own
+// rows and those of the same time; a count reads the index alone.
+
+// where is a filter as conditions on one state s of instances i.
+type where struct {
+	sql  strings.Builder
+	args []any
+}
+
+// arg adds an argument and gives its placeholder.
+func (w *where) arg(v any) string {
+	w.args = append(w.args, v)
+	return fmt.Sprintf("$%d", len(w.args))
+}
+
+func conditions(f store.Filter) *where {
+	w := &where{args: []any{statesOf(f)}}
+	fmt.Fprintf(&w.sql, "i.state = s.state and i.namespace = %s", w.arg(f.Namespace))
+	if f.Workflow != "" {
+		fmt.Fprintf(&w.sql, " and i.workflow = %s", w.arg(f.Workflow))
+	}
+	if !f.From.IsZero() {
+		fmt.Fprintf(&w.sql, " and i.created_at >= %s", w.arg(timestamp(f.From)))
+	}
+	if !f.Before.IsZero() {
+		fmt.Fprintf(&w.sql, " and i.created_at < %s", w.arg(timestamp(f.Before)))
+	}
+	return w
+}
+
+// statesOf are the states that a filter asks for, each once.
+func statesOf(f store.Filter) []int16 {
+	var states []int16
+	if len(f.States) == 0 {
+		for number := range wigglev1.InstanceState_name {
+			states = append(states, int16(number)) //nolint:gosec // a handful
+		}
+	}
+	for _, state := range f.States {
+		states = append(states, int16(state))
+	}
+	slices.Sort(states)
+	return slices.Compact(states)
+}
+
+// List implements [store.Store].
+func (s *Store) List(ctx context.Context, f store.Filter, after store.ListKey, limit int) ([]*machine.Instance, error) {
+	sql, args := listSQL(f, after, limit)
+	rows, err := s.pool.Query(ctx, sql, append([]any{pgx.QueryExecModeExec}, args...)...)
+	list, err := collect(rows, err, scanInstance)
+	if err != nil {
+		return nil, fmt.Errorf("list instances: %w", err)
+	}
+	return list, nil
+}
+
+func listSQL(f store.Filter, after store.ListKey, limit int) (sql string, args []any) {
+	w := conditions(f)
+	if after != (store.ListKey{}) {
+		at := w.arg(timestamp(after.CreatedAt))
+		fmt.Fprintf(&w.sql, " and i.created_at <= %s and (i.created_at, i.id) < (%s, %s)", at, at, w.arg(uuid(after.ID)))
+	}
+	lim := strconv.Itoa(max(limit, 0)) // in the text, so that the plan is made for a page
+	return `select i.* from unnest($1::smallint[]) s(state)
+cross join lateral (select ` + instanceColumns + ` from instances i where ` + w.sql.String() + `
+	order by i.created_at desc, i.id desc limit ` + lim + `) i
+order by i.created_at desc, i.id desc limit ` + lim, w.args
+}
+
+// Count implements [store.Store].
+func (s *Store) Count(ctx context.Context, f store.Filter) (map[machine.InstanceState]int64, error) {
+	sql, args := countSQL(f)
+	rows, err := s.pool.Query(ctx, sql, append([]any{pgx.QueryExecModeExec}, args...)...)
+	type count struct {
+		state machine.InstanceState
+		n     int64
+	}
+	list, err := collect(rows, err, func(rows pgx.Rows) (c count, err error) {
+		return c, rows.Scan((*int16)(&c.state), &c.n)
+	})
+	if err != nil {
+		return nil, fmt.Errorf("count instances: %w", err)
+	}
+	counts := make(map[machine.InstanceState]int64, len(list))
+	for _, c := range list {
+		counts[c.state] = c.n
+	}
+	return counts, nil
+}
+
+func countSQL(f store.Filter) (sql string, args []any) {
+	w := conditions(f)
+	return `select s.state, c.n from unnest($1::smallint[]) s(state)
+cross join lateral (select count(*) as n from instances i where ` + w.sql.String() + `) c
+where c.n > 0`, w.args
+}

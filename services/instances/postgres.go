@@ -1,0 +1,235 @@
+package instances
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/wiggle-run/wiggle/pkg/clock"
+	"github.com/wiggle-run/wiggle/pkg/lifecycle"
+	"github.com/wiggle-run/wiggle/pkg/postgres"
+	"github.com/wiggle-run/wiggle/pkg/topology"
+	"github.com/wiggle-run/wiggle/services/instances/internal/dispatch"
+	"github.com/wiggle-run/wiggle/services/instances/internal/store"
+	"github.com/wiggle-run/wiggle/services/instances/internal/store/homestore"
+	"github.com/wiggle-run/wiggle/services/instances/internal/store/pgstore"
+	"github.com/wiggle-run/wiggle/services/instances/migrations"
+)
+
+// cluster is the cluster's id, which the databases tell, first of all home's.
+type cluster struct {
+	mu    sync.Mutex
+	id    string
+	known chan struct{} // closed when it is
+}
+
+func (c *cluster) get() string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.id
+}
+
+// learn takes note of what a shard's database says, and refuses another cluster's.
+func (c *cluster) learn(shard int, id string) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.id == "" {
+		c.id = id
+		close(c.known)
+	}
+	if c.id != id {
+		return &postgres.ClaimError{WantShard: shard, WantCluster: c.id, HasShard: shard, HasCluster: id}
+	}
+	return nil
+}
+
+// primary is a shard's primary database.
+type primary struct {
+	service *Service
+	pool    *postgres.Pool
+	shard   int
+	isHome  bool
+	// home is a pool to the home shard, where this process does not serve it.
+	home *postgres.Pool
+}
+
+// addDatabases opens the pools of the shards that the process serves, and one to
+// home, which the copies of the definitions are read from.
+func (s *Service) addDatabases(cfg Config) error {
+	shards, err := servedShards(cfg)
+	if err != nil {
+		return err
+	}
+	metrics, err := dispatch.NewMetrics(cfg.meter())
+	if err != nil {
+		return fmt.Errorf("instances: %w", err)
+	}
+	pools := map[int]*postgres.Pool{}
+	for _, sh := range shards {
+		if pools[sh.ID], err = s.pool(cfg.member(sh.Primary, 0)); err != nil {
+			return err
+		}
+	}
+	var elsewhere *postgres.Pool // home, where it is not served here
+	homePool := pools[s.home]
+	if homePool == nil {
+		if elsewhere, err = s.pool(cfg.member(cfg.Topology.Home().Primary, homePoolSize)); err != nil {
+			return err
+		}
+		homePool = elsewhere
+		check := func(ctx context.Context) error { return s.checkTopology(ctx, elsewhere) }
+		s.extra = append(s.extra, lifecycle.Component{Name: "topology", Run: check})
+	}
+	home := pgstore.New(homePool)
+	for _, sh := range shards {
+		var from store.Definitions = home
+		if sh.ID == s.home {
+			from = nil
+		}
+		pool := pools[sh.ID]
+		db := &primary{service: s, pool: pool, shard: sh.ID, isHome: sh.ID == s.home, home: elsewhere}
+		s.add(sh.ID, db, pgstore.New(pool), from, clock.Real{}, metrics)
+	}
+	return nil
+}
+
+func (s *Service) pool(cfg postgres.MemberConfig) (*postgres.Pool, error) {
+	pool, err := postgres.Open(context.Background(), cfg)
+	if err != nil {
+		return nil, fmt.Errorf("instances: %w", err)
+	}
+	s.closers = append(s.closers, pool.Close)
+	return pool, nil
+}
+
+// open migrates and claims the database (SHD-13, SHD-15).
+func (p *primary) open(ctx context.Context) error {
+	if _, err := Migrate(ctx, p.pool, p.isHome, p.service.cfg.SchemaVerify); err != nil {
+		return refuse(err)
+	}
+	if err := p.claim(ctx); err != nil {
+		return refuse(err)
+	}
+	if !p.isHome {
+		return nil
+	}
+	problems, err := homestore.Enter(ctx, p.pool, p.service.cfg.Topology)
+	if problems != nil {
+		return refusedError{problems}
+	}
+	return err
+}
+
+// checkTopology holds the topology against the registry in a process that does not
+// serve home itself. Until home answers the shards are served all the same, as they
+// do not need home (ARC-1).
+func (s *Service) checkTopology(ctx context.Context, home *postgres.Pool) error {
+	for {
+		entries, err := homestore.Registry(ctx, home)
+		if err == nil {
+			if problems := topology.Check(s.cfg.Topology, entries, nil); problems != nil {
+				return problems
+			}
+			<-ctx.Done()
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(openPause):
+		}
+	}
+}
+
+// refuse marks errors that trying again does not mend.
+func refuse(err error) error {
+	if err == nil {
+		return nil
+	}
+	var (
+		claim   *postgres.ClaimError
+		drift   *postgres.DriftError
+		pending *postgres.PendingError
+		newer   *postgres.SchemaTooNewError
+	)
+	if errors.As(err, &claim) || errors.As(err, &drift) || errors.As(err, &pending) || errors.As(err, &newer) {
+		return refusedError{err}
+	}
+	return err
+}
+
+// Migrate brings the schema of a shard up to date, or with verify checks that it
+// is, and reports on each set of migrations.
+func Migrate(ctx context.Context, pool *postgres.Pool, home, verify bool) ([]postgres.Report, error) {
+	mode := postgres.Apply
+	if verify {
+		mode = postgres.Verify
+	}
+	sets := []postgres.MigrationSet{postgres.ShardMigrations(), migrations.Set()}
+	if home {
+		sets = append(sets, migrations.Home())
+	}
+	reports := make([]postgres.Report, 0, len(sets))
+	for _, set := range sets {
+		report, err := postgres.Migrate(ctx, pool, set, mode)
+		if err != nil {
+			return reports, fmt.Errorf("migrate: %w", err)
+		}
+		reports = append(reports, report)
+	}
+	return reports, nil
+}
+
+// claim makes the database this shard's, or checks that it is. Only home mints the
+// cluster's id. A shard that was claimed before needs no home to go on; one that
+// was not waits for it.
+func (p *primary) claim(ctx context.Context) error {
+	known := p.service.cluster.get()
+	if !p.isHome && known == "" {
+		id, err := postgres.VerifyClaim(ctx, p.pool, p.shard, "")
+		if err == nil {
+			return p.service.cluster.learn(p.shard, id)
+		}
+		if !errors.Is(err, postgres.ErrUnclaimed) {
+			return fmt.Errorf("claim: %w", err)
+		}
+		if known, err = p.learnFromHome(ctx); err != nil {
+			return err
+		}
+	}
+	id, err := postgres.Claim(ctx, p.pool, p.shard, known)
+	if err != nil {
+		return fmt.Errorf("claim: %w", err)
+	}
+	return p.service.cluster.learn(p.shard, id)
+}
+
+// learnFromHome waits a moment for the cluster's id: where this process serves home
+// too, for that to be opened; else it asks home's database.
+func (p *primary) learnFromHome(ctx context.Context) (string, error) {
+	if p.home != nil {
+		id, err := postgres.VerifyClaim(ctx, p.home, p.service.home, "")
+		if err == nil {
+			return id, nil
+		}
+		if !errors.Is(err, postgres.ErrUnclaimed) {
+			return "", fmt.Errorf("ask the home shard for the cluster's id: %w", err)
+		}
+	}
+	select {
+	case <-p.service.cluster.known:
+		return p.service.cluster.get(), nil
+	case <-ctx.Done():
+		return "", ctx.Err()
+	case <-time.After(openPause):
+		return "", errors.New("new database, waiting for the home shard to tell the cluster's id")
+	}
+}
+
+// usable tells whether the database answers.
+func (p *primary) usable() (bool, string) {
+	h := p.pool.Health()
+	return h.Usable(), h.Reason
+}

@@ -1,0 +1,223 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/wiggle-run/wiggle/pkg/rpc"
+	"github.com/wiggle-run/wiggle/pkg/topology"
+	"github.com/wiggle-run/wiggle/proto/gen/wiggle/v1/wigglev1connect"
+)
+
+const (
+	readyPause = 20 * time.Millisecond
+	stopTime   = 30 * time.Second
+)
+
+// Config says what a cluster is made of.
+type Config struct {
+	// Shards is how many shards, and servers, there are. The first is home.
+	Shards int
+	// Processes is how many instances processes serve every shard.
+	Processes int
+	// Down are shards whose servers are not started.
+	Down []int
+}
+
+// Cluster is a cluster of processes.
+type Cluster struct {
+	// Dir holds data and logs. It is there until Remove.
+	Dir string
+	// Databases are the servers by shard.
+	Databases []*Database
+	// Instances are the instances processes, Router the router.
+	Instances []*Process
+	Router    *Process
+	// Topology describes the shards.
+	Topology *topology.Topology
+
+	routerURL     string
+	instancesURLs []string
+	processes     []*Process
+}
+
+// Start starts a cluster. It does not wait until it is ready. On an error nothing
+// is left running.
+func Start(ctx context.Context, cfg Config) (*Cluster, error) {
+	// Not a test's directory: it outlives a test that failed, and the account of
+	// PostgreSQL must be able to enter it.
+	dir, err := os.MkdirTemp("/tmp", "wiggle-crash-")
+	if err != nil {
+		return nil, err
+	}
+	c := &Cluster{Dir: dir}
+	if err := os.Chmod(dir, 0o755); err != nil { //nolint:gosec // data below is 0700
+		return nil, err
+	}
+	if err := c.start(ctx, cfg); err != nil {
+		return nil, errors.Join(err, c.Close(), c.Remove())
+	}
+	return c, nil
+}
+
+func (c *Cluster) start(ctx context.Context, cfg Config) error {
+	ports, err := choosePorts(cfg.Shards + cfg.Processes + 1)
+	if err != nil {
+		return err
+	}
+	doc, err := c.startDatabases(ctx, cfg, ports[:cfg.Shards])
+	if err != nil {
+		return err
+	}
+	if c.Topology, err = parse(doc); err != nil {
+		return err
+	}
+	ports = ports[cfg.Shards:]
+	for i := range cfg.Processes {
+		address := "127.0.0.1:" + strconv.Itoa(ports[i])
+		c.instancesURLs = append(c.instancesURLs, "http://"+address)
+		p, err := c.startService("instances-"+strconv.Itoa(i), roleInstances, serviceConfig{Address: address, Topology: doc})
+		if err != nil {
+			return err
+		}
+		c.Instances = append(c.Instances, p)
+	}
+	address := "127.0.0.1:" + strconv.Itoa(ports[cfg.Processes])
+	c.routerURL = "http://" + address
+	c.Router, err = c.startService("router", roleRouter, serviceConfig{Address: address, Topology: doc, Instances: c.instancesURLs})
+	return err
+}
+
+func (c *Cluster) startService(name, role string, cfg serviceConfig) (*Process, error) {
+	p, err := c.NewProcess(name, role, cfg)
+	if err != nil {
+		return nil, err
+	}
+	return p, p.Start()
+}
+
+// startDatabases starts the servers at the same time and describes them.
+func (c *Cluster) startDatabases(ctx context.Context, cfg Config, ports []int) (topology.Document, error) {
+	doc := topology.Document{Generations: []topology.DocumentGeneration{
+		{ID: 1, ActiveFrom: time.Unix(0, 0).UTC(), Weights: map[int]float64{}},
+	}}
+	started := make(chan error)
+	for i, port := range ports {
+		name := "postgres-" + strconv.Itoa(i)
+		db := newDatabase(name, filepath.Join(c.Dir, name), port)
+		c.Databases = append(c.Databases, db)
+		roles := topology.Roles{topology.RoleInstances}
+		if i == 0 {
+			roles = append(roles, topology.RoleHome, topology.RoleAuth)
+		}
+		doc.Generations[0].Weights[i] = 1
+		doc.Shards = append(doc.Shards, topology.DocumentShard{
+			ID: i, State: topology.StateActive, Roles: roles,
+			Primary: &topology.DocumentMember{URL: topology.NewCredential(db.URL())},
+		})
+		go func() {
+			if slices.Contains(cfg.Down, i) {
+				started <- nil
+				return
+			}
+			started <- db.Start(ctx)
+		}()
+	}
+	var errs []error
+	for range ports {
+		errs = append(errs, <-started)
+	}
+	return doc, errors.Join(errs...)
+}
+
+// RouterURL is where the router answers.
+func (c *Cluster) RouterURL() string { return c.routerURL }
+
+// InstancesURL is where the i-th instances process answers.
+func (c *Cluster) InstancesURL(i int) string { return c.instancesURLs[i] }
+
+// WaitReady waits until the router finds every shard served.
+func (c *Cluster) WaitReady(ctx context.Context) error {
+	for {
+		req, err := http.NewRequestWithContext(ctx, http.MethodGet, c.routerURL+"/readyz", nil)
+		if err != nil {
+			return err
+		}
+		if res, err := http.DefaultClient.Do(req); err == nil {
+			_ = res.Body.Close()
+			if res.StatusCode == http.StatusOK {
+				return nil
+			}
+		}
+		if !Pause(ctx, readyPause) {
+			return fmt.Errorf("the cluster does not get ready: %w", ctx.Err())
+		}
+	}
+}
+
+// Odd tells about processes that ended by themselves.
+func (c *Cluster) Odd() []error {
+	var all []error
+	for _, p := range c.processes {
+		all = append(all, p.Odd()...)
+	}
+	return all
+}
+
+// LogFiles are the logs of everything that ran, by name.
+func (c *Cluster) LogFiles() map[string]string {
+	files := map[string]string{}
+	for _, p := range c.processes {
+		files[p.Name] = p.LogFile()
+	}
+	for _, d := range c.Databases {
+		files[d.Name] = d.LogFile()
+	}
+	return files
+}
+
+// Close ends every process, the quick way: what they were for is over.
+func (c *Cluster) Close() error {
+	for _, p := range c.processes {
+		p.Kill()
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), stopTime)
+	defer cancel()
+	var errs []error
+	for _, d := range c.Databases {
+		errs = append(errs, d.Stop(ctx))
+	}
+	return errors.Join(errs...)
+}
+
+// Remove deletes data and logs.
+func (c *Cluster) Remove() error { return os.RemoveAll(c.Dir) }
+
+// Clients are the generated clients of a router.
+type Clients struct {
+	Workflows wigglev1connect.WorkflowServiceClient
+	Instances wigglev1connect.InstanceServiceClient
+	Workers   wigglev1connect.WorkerServiceClient
+}
+
+// Dial makes clients; nothing is called yet.
+func Dial(url string) (Clients, error) {
+	cfg := rpc.ClientConfig{Connections: 2}
+	opts, err := rpc.NewClientOptions(cfg)
+	if err != nil {
+		return Clients{}, err
+	}
+	c := rpc.NewHTTPClient(cfg)
+	return Clients{
+		Workflows: wigglev1connect.NewWorkflowServiceClient(c, url, opts...),
+		Instances: wigglev1connect.NewInstanceServiceClient(c, url, opts...),
+		Workers:   wigglev1connect.NewWorkerServiceClient(c, url, opts...),
+	}, nil
+}

@@ -1,0 +1,35 @@
+package cluster
+
+import (
+	"errors"
+	"math/rand/v2"
+	"net"
+	"slices"
+	"strconv"
+)
+
+// Ports are taken from below what systems give to outgoing connections, which
+// could take the port of a process while it is down.
+const (
+	firstPort = 21_000
+	lastPort  = 31_000
+	portTries = 1_000
+)
+
+// choosePorts finds ports that are free now.
+func choosePorts(n int) ([]int, error) {
+	ports := make([]int, 0, n)
+	for range portTries {
+		if len(ports) == n {
+			return ports, nil
+		}
+		port := firstPort + rand.IntN(lastPort-firstPort)            //nolint:gosec // no secret
+		l, err := net.Listen("tcp", "127.0.0.1:"+strconv.Itoa(port)) //nolint:noctx // local
+		if err != nil || slices.Contains(ports, port) {
+			continue
+		}
+		_ = l.Close()
+		ports = append(ports, port)
+	}
+	return nil, errors.New("no free ports on 127.0.0.1")
+}

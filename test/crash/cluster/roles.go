@@ -1,0 +1,169 @@
+package cluster
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"os"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/wiggle-run/wiggle/pkg/lifecycle"
+	"github.com/wiggle-run/wiggle/pkg/topology"
+	"github.com/wiggle-run/wiggle/services/instances"
+	"github.com/wiggle-run/wiggle/services/router"
+)
+
+// The environment of a child: what it is, and its configuration as JSON.
+const (
+	envRole   = "WIGGLE_TEST_ROLE"
+	envConfig = "WIGGLE_TEST_ROLE_CONFIG"
+)
+
+// The roles that every cluster has.
+const (
+	roleInstances = "instances"
+	roleRouter    = "router"
+)
+
+const (
+	// bindTime is how long a child waits for its port: its predecessor may just be dying.
+	bindTime  = 10 * time.Second
+	bindPause = 20 * time.Millisecond
+	// grace is what a process has to finish calls when it is asked to stop.
+	grace = 10 * time.Second
+	// poolSize keeps two processes well under a server's connections.
+	poolSize = 8
+)
+
+// Role is what a test binary does as a child: it runs until ctx is done. config is
+// what the process was made with, as JSON.
+type Role func(ctx context.Context, config []byte, log *slog.Logger) error
+
+// Main runs the tests of a binary, or in a child the role it was started for: one
+// of those given, or one that every cluster has. It exits.
+func Main(m *testing.M, roles map[string]Role) {
+	name := os.Getenv(envRole)
+	if name == "" {
+		os.Exit(m.Run())
+	}
+	role := roles[name]
+	switch name {
+	case roleInstances:
+		role = runInstances
+	case roleRouter:
+		role = runRouter
+	}
+	if role == nil {
+		fmt.Fprintf(os.Stderr, "there is no role %q\n", name)
+		os.Exit(2)
+	}
+	go exitWithParent()
+	ctx, stop := lifecycle.WithSignals(context.Background())
+	log := slog.New(slog.NewTextHandler(os.Stderr, nil))
+	err := role(ctx, []byte(os.Getenv(envConfig)), log)
+	stop()
+	if err != nil {
+		fmt.Fprintf(os.Stderr, "%s ends: %v\n", name, err)
+		os.Exit(1)
+	}
+	os.Exit(0)
+}
+
+// exitWithParent ends the process when the parent, who holds the other end of
+// standard input, is gone.
+func exitWithParent() {
+	_, _ = io.Copy(io.Discard, os.Stdin) // it only ever ends
+	os.Exit(3)
+}
+
+// serviceConfig configures the roles that every cluster has.
+type serviceConfig struct {
+	Address   string            `json:"address"`
+	Topology  topology.Document `json:"topology"`
+	Instances []string          `json:"instances,omitempty"` // URLs, for the router
+}
+
+func (c *serviceConfig) read(config []byte) (*topology.Topology, error) {
+	if err := json.Unmarshal(config, c); err != nil {
+		return nil, fmt.Errorf("read configuration: %w", err)
+	}
+	return parse(c.Topology)
+}
+
+func parse(doc topology.Document) (*topology.Topology, error) {
+	text, err := json.Marshal(doc)
+	if err != nil {
+		return nil, fmt.Errorf("write topology: %w", err)
+	}
+	return topology.Parse(text, func(string) (string, bool) { return "", false })
+}
+
+func runInstances(ctx context.Context, config []byte, log *slog.Logger) error {
+	var c serviceConfig
+	top, err := c.read(config)
+	if err != nil {
+		return err
+	}
+	listener, err := listen(ctx, c.Address)
+	if err != nil {
+		return err
+	}
+	s, err := instances.New(instances.Config{
+		Topology: top, Listener: listener, PoolSize: poolSize, Grace: grace, Release: "test", Logger: log,
+	})
+	if err != nil {
+		return err
+	}
+	return s.Run(ctx)
+}
+
+func runRouter(ctx context.Context, config []byte, log *slog.Logger) error {
+	var c serviceConfig
+	top, err := c.read(config)
+	if err != nil {
+		return err
+	}
+	listener, err := listen(ctx, c.Address)
+	if err != nil {
+		return err
+	}
+	r, err := router.New(router.Config{
+		Topology: top, InstancesURLs: c.Instances, Listener: listener, Grace: grace, Release: "test", Logger: log,
+	})
+	if err != nil {
+		return err
+	}
+	return r.Run(ctx)
+}
+
+// listen takes a port, waiting for whoever has it to go.
+func listen(ctx context.Context, address string) (net.Listener, error) {
+	end := time.Now().Add(bindTime)
+	for {
+		l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", address)
+		if err == nil || !errors.Is(err, syscall.EADDRINUSE) || time.Now().After(end) {
+			return l, err
+		}
+		if !Pause(ctx, bindPause) {
+			return nil, ctx.Err()
+		}
+	}
+}
+
+// Pause waits, and tells whether ctx still goes on.
+func Pause(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}

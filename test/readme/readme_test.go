@@ -1,0 +1,188 @@
+// Package readme holds the README to what it says: its program is the one in
+// examples, and its commands do what they promise on a server.
+package readme
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"io"
+	"net/http"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/wiggle-run/wiggle/internal/testcluster"
+	wiggle "github.com/wiggle-run/wiggle/sdk/go"
+)
+
+// block returns the README's fenced blocks of a language.
+func blocks(t *testing.T, language string) []string {
+	t.Helper()
+	text, err := os.ReadFile("../../README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var found []string
+	for _, part := range strings.Split(string(text), "\n```"+language+"\n")[1:] {
+		block, _, ok := strings.Cut(part, "\n```")
+		if !ok {
+			t.Fatal("a block of the README is not closed")
+		}
+		found = append(found, block+"\n")
+	}
+	return found
+}
+
+// TestProgram: the README's program is examples/greeting, which the build compiles.
+func TestProgram(t *testing.T) {
+	t.Parallel()
+	source, err := os.ReadFile("../../examples/greeting/main.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, program, _ := strings.Cut(string(source), "package main\n")
+	if got := blocks(t, "go")[0]; got != "package main\n"+program {
+		t.Error("the README's first program is not examples/greeting/main.go from its package clause on")
+	}
+	if n := strings.Count(program, "\n"); n > 55 {
+		t.Errorf("the first workflow has %d lines, which is more than a screen", n)
+	}
+}
+
+// serve runs a cluster in memory whose router listens on a port.
+func serve(t *testing.T) string {
+	t.Helper()
+	cluster, err := testcluster.Start(testcluster.Config{Shards: 2, RouterAddr: "127.0.0.1:0"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := cluster.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	if err := cluster.WaitReady(ctx); err != nil {
+		t.Fatal(err)
+	}
+	c, err := wiggle.Dial(cluster.URL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.Register(ctx, wiggle.Define("greeting", func(f *wiggle.Flow) { f.Task("compose") })); err != nil {
+		t.Fatal(err)
+	}
+	return strings.TrimPrefix(cluster.URL(), "http://")
+}
+
+// commands returns the README's commands that begin with a word, on one line each,
+// sent to the given address.
+func commands(t *testing.T, word, address string) []string {
+	t.Helper()
+	var found []string
+	for _, block := range blocks(t, "sh") {
+		s := bufio.NewScanner(strings.NewReader(strings.ReplaceAll(block, "\\\n", " ")))
+		for s.Scan() {
+			if strings.HasPrefix(s.Text(), word) {
+				found = append(found, strings.ReplaceAll(s.Text(), "127.0.0.1:8420", address))
+			}
+		}
+	}
+	if len(found) == 0 {
+		t.Fatalf("the README has no %s", word)
+	}
+	return found
+}
+
+// TestCurl: the README's curl commands, read as curl reads them.
+func TestCurl(t *testing.T) {
+	t.Parallel()
+	address := serve(t)
+	var answers []map[string]any
+	for _, command := range commands(t, "curl ", address) {
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "", http.NoBody)
+		if err != nil {
+			t.Fatal(err)
+		}
+		words := split(t, command)
+		for i := 1; i < len(words); i++ {
+			switch word := words[i]; word {
+			case "-s":
+			case "-H":
+				name, value, _ := strings.Cut(words[i+1], ": ")
+				req.Header.Set(name, value)
+				i++
+			case "-d":
+				req.Body = io.NopCloser(strings.NewReader(words[i+1]))
+				i++
+			default:
+				if req.URL, err = req.URL.Parse(word); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		res, err := http.DefaultClient.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		body, err := io.ReadAll(res.Body)
+		_ = res.Body.Close()
+		if err != nil || res.StatusCode != http.StatusOK {
+			t.Fatalf("%s\nanswered %s: %s, %v", command, res.Status, body, err)
+		}
+		var answer map[string]any
+		if err := json.Unmarshal(body, &answer); err != nil {
+			t.Fatal(err)
+		}
+		answers = append(answers, answer)
+	}
+	tasks, _ := answers[1]["tasks"].([]any)
+	if len(tasks) != 1 {
+		t.Fatalf("the poll brought %v", answers[1])
+	}
+	task, _ := tasks[0].(map[string]any)
+	payload, _ := task["context"].(map[string]any)
+	if input, _ := payload["json"].(map[string]any); task["instanceId"] != answers[0]["instanceId"] || input["Name"] != "Ada" {
+		t.Fatalf("the poll brought %v, the start %v", task, answers[0])
+	}
+}
+
+// split takes a command line apart: words, and single-quoted text as it is.
+func split(t *testing.T, line string) []string {
+	t.Helper()
+	var words []string
+	for i, part := range strings.Split(line, "'") {
+		if i%2 == 1 {
+			words = append(words, part)
+			continue
+		}
+		words = append(words, strings.Fields(part)...)
+	}
+	return words
+}
+
+// TestBufCurl runs the README's buf curl commands with the buf that BUF names; `make
+// readme` builds it and sets BUF.
+func TestBufCurl(t *testing.T) {
+	t.Parallel()
+	buf := os.Getenv("BUF")
+	address := serve(t)
+	for _, command := range commands(t, "buf curl ", address) {
+		if buf == "" {
+			continue // the command is there and well formed; its run is make readme's
+		}
+		words := split(t, command)
+		cmd := exec.CommandContext(t.Context(), buf, words[1:]...)
+		cmd.Dir = t.TempDir()
+		var stdout, stderr bytes.Buffer
+		cmd.Stdout, cmd.Stderr = &stdout, &stderr
+		if err := cmd.Run(); err != nil || !json.Valid(stdout.Bytes()) {
+			t.Fatalf("%s\n%v\n%s%s", command, err, stdout.String(), stderr.String())
+		}
+	}
+}
