@@ -43,7 +43,7 @@ func (r *Run) Poll(change ...PollOption) []*wigglev1.Task {
 	r.Helper()
 	req := &wigglev1.PollTasksRequest{
 		Worker: "worker", MaxTasks: batchMax, Wait: durationpb.New(moment << r.starved), Lease: durationpb.New(r.lease),
-		Workflows: []*wigglev1.WorkflowBinding{{Workflow: r.Workflow}},
+		Workflows: []*wigglev1.WorkflowBinding{{Workflow: r.Workflow}}, ShareBaseContexts: true,
 	}
 	for _, c := range change {
 		c(req)
@@ -57,6 +57,11 @@ func (r *Run) Poll(change ...PollOption) []*wigglev1.Task {
 		r.starved = wary
 	} else {
 		r.starved = max(r.starved-1, 0)
+	}
+	for _, t := range res.GetTasks() { // as if each had brought its own
+		if i := t.GetBaseIndex(); i > 0 {
+			t.BaseContext = res.GetBaseContexts()[i-1]
+		}
 	}
 	return res.GetTasks()
 }
