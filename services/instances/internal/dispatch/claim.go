@@ -98,6 +98,9 @@ func (s *Shard) deliverable(claimed []store.Claimed) []store.Claimed {
 		failed = append(failed, Fail(Lease(c.Token), machine.Fail{Type: machine.FailureLimit, Message: limit.Error(), NonRetryable: true}))
 		return true
 	})
+	if len(failed) == 0 {
+		return claimed
+	}
 	for _, o := range s.Apply(failed) {
 		if o.Err != nil {
 			s.log.Warn("a combine that is too large was not failed; its lease has to run out", "shard", s.id, "error", o.Err)
