@@ -85,7 +85,7 @@ bench: $(BIN)/.tools ## Run the micro benchmarks and compare with the commit bef
 	@$(WITH_POSTGRES) env BENCH='$(BENCH)' BENCHCOUNT=$(BENCHCOUNT) BENCHSTAT=$(BIN)/benchstat sh scripts/bench
 
 # The scenarios of wiggle bench. A program that was built, not go run, which would be one process more.
-SCENARIOS := $(addprefix bench-,limit chain one light fanout chain400 timers idle backlog payload)
+SCENARIOS := $(addprefix bench-,limit chain one light fanout chain400 timers idle backlog payload overload soak)
 .PHONY: $(SCENARIOS)
 bench-chain: ## Run wiggle bench chain with BENCHFLAGS; also bench-one, bench-light, ... (docs/performance.md)
 $(SCENARIOS): bench-%:

@@ -57,8 +57,11 @@ func runBacklog(ctx context.Context, b *bench, p point) (Run, error) {
 	run.setLatency(full)
 	run.detail("start_per_second", round(float64(b.opts.Count)/started.Seconds(), 1))
 	run.detailQuantiles("empty", empty)
-	if q := quantilesOf(empty); q.p99 > 0 {
-		run.detail("p99_to_empty_ratio", round(run.P99/millis(q.p99), 2))
+	of := quantilesOf(empty)
+	run.detail("claim_p99_ms_empty", millis(of.p99))
+	run.detail("claim_p99_ms_backlog", run.P99)
+	if of.p99 > 0 {
+		run.detail("ratio", round(run.P99/millis(of.p99), 2))
 	}
 	return run, nil
 }
@@ -76,7 +79,8 @@ func (b *bench) claimBacklog(ctx context.Context, c *claimer, n int) ([]time.Dur
 	}
 	defer release()
 	// It is what piles up meanwhile that hurts.
-	if err := b.pause(ctx, b.opts.Duration); err != nil {
+	b.opts.progressf("backlog: a transaction is held open for %v before the claims", b.opts.HoldTime)
+	if err := b.pause(ctx, b.opts.HoldTime); err != nil {
 		return nil, err
 	}
 	return c.claim(ctx, n)

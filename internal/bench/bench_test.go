@@ -116,6 +116,12 @@ func TestScenarios(t *testing.T) { //nolint:tparallel // its scenarios share a c
 				t.Errorf("no costs: %+v", r.Run)
 			}
 		}},
+		{"chain", func(o *Options) { o.Mode, o.InFlight, o.Duration = ModeBatched, []int{10}, 2*time.Second }, func(t *testing.T, r *Result) {
+			// WRK-14: a token is leased as it is made or claimed once, and hardly written for each of its eight steps.
+			if r.Tables["tokens"].Inserted <= 0 || r.Tables["tokens"].Updated > 0.5 || r.Tables["history"].Inserted < 1 {
+				t.Errorf("steps are not reported together: %+v", r.Tables)
+			}
+		}},
 		{"one", func(o *Options) { o.InFlight, o.Repeat, o.Duration = []int{10}, 2, 2*time.Second }, func(t *testing.T, r *Result) {
 			if len(r.Runs) != 1 || len(r.Settings.Spread) != 1 {
 				t.Errorf("%+v", r)
@@ -142,8 +148,22 @@ func TestScenarios(t *testing.T) { //nolint:tparallel // its scenarios share a c
 				t.Errorf("%+v", r.Run)
 			}
 		}},
-		{"backlog", func(o *Options) { o.Count, o.HoldHorizon, o.Duration = 300, true, 100*time.Millisecond }, func(t *testing.T, r *Result) {
-			if r.Details["empty_p50_ms"] <= 0 || r.P50 <= 0 {
+		{"backlog", func(o *Options) { o.Count, o.HoldHorizon, o.HoldTime = 300, true, 100*time.Millisecond }, func(t *testing.T, r *Result) {
+			if r.Details["empty_p50_ms"] <= 0 || r.P50 <= 0 || r.Details["claim_p99_ms_empty"] <= 0 ||
+				r.Details["claim_p99_ms_backlog"] != r.P99 || r.Details["ratio"] <= 0 {
+				t.Errorf("%+v", r.Run)
+			}
+		}},
+		{"overload", func(o *Options) { o.InFlight, o.Duration, o.Times = []int{50}, 2*time.Second, 5 }, func(t *testing.T, r *Result) {
+			d := r.Details
+			if d["accepted"] <= 0 || d["offered_per_second"] < d["accepted_per_second"] || d["refused_untyped"] != 0 ||
+				d["peak_steps_per_second"] <= 0 || d["completed_ratio_to_peak"] <= 0 || d["memory_most_instances_mib"] <= 0 {
+				t.Errorf("%+v", r.Run)
+			}
+		}},
+		{"soak", func(o *Options) { o.InFlight, o.Duration, o.Load = []int{20}, 2*time.Second, 0.5 }, func(t *testing.T, r *Result) {
+			if len(r.Minutes) != soakPoints || len(r.Looks) != soakPoints+1 || r.Looks[0].Tables["tokens"].IndexBytes <= 0 ||
+				r.Looks[0].Memory["router"] <= 0 || r.Details["last_to_first_ratio"] <= 0 || r.P99 <= 0 {
 				t.Errorf("%+v", r.Run)
 			}
 		}},
@@ -273,16 +293,19 @@ func TestRefusals(t *testing.T) {
 	t.Parallel()
 	for want, change := range map[string]func(o *Options){
 		`there is no scenario "chian"; there are limit, chain,`: func(o *Options) { o.Scenario = "chian" },
-		"--mode batched: the engine does not have it yet":       func(o *Options) { o.Mode = "batched" },
-		`--mode "fast"`:         func(o *Options) { o.Mode = "fast" },
-		"--in-flight 0":         func(o *Options) { o.InFlight = []int{100, 0} },
-		"--payload-bytes 7":     func(o *Options) { o.PayloadBytes = []int{7} },
-		"--rate -1":             func(o *Options) { o.Rate = -1 },
-		"--profile \"time\"":    func(o *Options) { o.Profile = "time" },
-		"--database-url goes":   func(o *Options) { o.DatabaseURLs = []string{"postgres://x/y"} },
-		"--profile reaches":     func(o *Options) { o.Profile, o.Server = "cpu", "http://127.0.0.1:1" },
-		"--seconds, --warmup":   func(o *Options) { o.Duration = -1 },
-		"--steps 100000: use 1": func(o *Options) { o.Steps = 100_000 },
+		"--mode batched: fanout runs no chain":                  func(o *Options) { o.Scenario, o.Mode = "fanout", ModeBatched },
+		`--mode "fast": use durable or batched`:                 func(o *Options) { o.Mode = "fast" },
+		"--in-flight 0":                                         func(o *Options) { o.InFlight = []int{100, 0} },
+		"--payload-bytes 7":                                     func(o *Options) { o.PayloadBytes = []int{7} },
+		"--rate -1":                                             func(o *Options) { o.Rate = -1 },
+		"--times 0.5: use 1":                                    func(o *Options) { o.Times = 0.5 },
+		"--load 1.5: use a":                                     func(o *Options) { o.Load = 1.5 },
+		"--hold -1":                                             func(o *Options) { o.HoldTime = -time.Second },
+		"--profile \"time\"":                                    func(o *Options) { o.Profile = "time" },
+		"--database-url goes":                                   func(o *Options) { o.DatabaseURLs = []string{"postgres://x/y"} },
+		"--profile reaches":                                     func(o *Options) { o.Profile, o.Server = "cpu", "http://127.0.0.1:1" },
+		"--seconds, --warmup":                                   func(o *Options) { o.Duration = -1 },
+		"--steps 100000: use 1":                                 func(o *Options) { o.Steps = 100_000 },
 	} {
 		opts := options(t, "chain")
 		change(&opts)

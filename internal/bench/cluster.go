@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"maps"
-	"net"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -17,7 +16,9 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/wiggle-run/wiggle/internal/bench/child"
 	"github.com/wiggle-run/wiggle/internal/bench/pgmeter"
+	"github.com/wiggle-run/wiggle/internal/bench/procfs"
 	"github.com/wiggle-run/wiggle/internal/devstack"
 	"github.com/wiggle-run/wiggle/pkg/topology"
 )
@@ -52,7 +53,7 @@ type cluster struct {
 	databaseURLs []string
 	topology     string // the document
 	databases    pgmeter.Databases
-	services     []*child
+	services     []*child.Process
 	workers      *workers
 	temporary    bool
 }
@@ -135,7 +136,7 @@ func (c *cluster) startDatabase(ctx context.Context) error {
 	if c.opts.Throwaway {
 		cfg.Profile = devstack.Throwaway
 	}
-	if thisMachine().MemoryBytes >= largeMemory && !c.opts.Throwaway {
+	if procfs.ThisMachine().MemoryBytes >= largeMemory && !c.opts.Throwaway {
 		cfg.SharedBuffers = largeBuffers
 	}
 	maps.Copy(cfg.Settings, c.opts.Postgres)
@@ -197,7 +198,7 @@ func (c *cluster) startServices(ctx context.Context) error {
 	if c.opts.Server != "" {
 		return c.awaitReady(ctx)
 	}
-	ports, err := freePorts(2 * (c.opts.Instances + 1))
+	ports, err := child.FreePorts(2 * (c.opts.Instances + 1))
 	if err != nil {
 		return err
 	}
@@ -228,32 +229,19 @@ func (c *cluster) startService(name, number, pprof string, environ ...string) er
 	if c.opts.Profile != "" {
 		environ = append(environ, envPprof+"="+pprof)
 	}
-	p, err := startChild(c.opts, c.dir, name, number, []string{"serve", name}, c.environment(environ...))
+	p, err := child.Start(c.command("serve", name), c.dir, name, number, c.environment(environ...))
 	if err != nil {
 		return err
 	}
 	if c.opts.Profile != "" {
-		p.pprof = "http://" + pprof
+		p.Profiles = "http://" + pprof
 	}
 	c.services = append(c.services, p)
 	return nil
 }
 
-// freePorts finds ports that are free now.
-func freePorts(n int) ([]int, error) {
-	ports := make([]int, 0, n)
-	for range n {
-		l, err := net.Listen("tcp", "127.0.0.1:0") //nolint:noctx // local
-		if err != nil {
-			return nil, err
-		}
-		defer func() { _ = l.Close() }()
-		if addr, ok := l.Addr().(*net.TCPAddr); ok {
-			ports = append(ports, addr.Port)
-		}
-	}
-	return ports, nil
-}
+// command is this program with other arguments.
+func (c *cluster) command(args ...string) []string { return slices.Concat(c.opts.Command, args) }
 
 func (c *cluster) awaitReady(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, readyTime)
@@ -304,10 +292,8 @@ func (c *cluster) ended() error {
 		all = append(all, c.workers.children...)
 	}
 	for _, p := range all {
-		select {
-		case <-p.done:
-			return p.ended()
-		default:
+		if err := p.Ended(); err != nil {
+			return err
 		}
 	}
 	return nil
@@ -315,17 +301,17 @@ func (c *cluster) ended() error {
 
 // cpu is what every process that can be seen has used so far, by name.
 func (c *cluster) cpu() map[string]float64 {
-	used := map[string]float64{processBench: cpuSeconds(os.Getpid())}
+	used := map[string]float64{processBench: procfs.CPUSeconds(os.Getpid())}
 	for _, p := range c.services {
-		used[p.name] += cpuSeconds(p.pid())
+		used[p.Name] += procfs.CPUSeconds(p.PID())
 	}
 	if c.workers != nil {
 		for _, p := range c.workers.children {
-			used[p.name] += cpuSeconds(p.pid())
+			used[p.Name] += procfs.CPUSeconds(p.PID())
 		}
 	}
 	if c.server != nil {
-		used[processPostgres] = cpuSecondsOfFamily(c.server.PID())
+		used[processPostgres] = procfs.CPUSecondsOfFamily(c.server.PID())
 	}
 	return used
 }
@@ -336,7 +322,7 @@ func (c *cluster) close(ctx context.Context) error {
 	defer cancel()
 	c.stopWorkers(ctx)
 	for _, p := range slices.Backward(c.services) {
-		p.stop(ctx)
+		p.Stop(ctx)
 	}
 	c.databases.Close()
 	var errs []error

@@ -12,6 +12,8 @@ const (
 	// startCalls is how many calls start instances at the same time, startBatch how many one starts at most.
 	startCalls = 4
 	startBatch = 250
+	// bulkBatch is how many a call starts where as many as possible are to be started.
+	bulkBatch = 1000
 	// startPause is what follows a call in which a start failed.
 	startPause = 100 * time.Millisecond
 	// stallTime is how long nothing may end before a run is given up.
@@ -163,7 +165,7 @@ func (g *generator) startAll(ctx context.Context, n int) error {
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		}
-		batch := min(left, startBatch)
+		batch := min(left, bulkBatch)
 		left -= batch
 		g.ask(batch)
 		calls.Go(func() {

@@ -14,14 +14,15 @@ import (
 // ModeDurable commits every step before its successor is seen.
 const ModeDurable = "durable"
 
-// modeBatched is WRK-14, which is not there yet.
-const modeBatched = "batched"
+// ModeBatched has workers run the steps of a chain by themselves and report them together (WRK-14). What it measures is
+// another promise, so its figures stand apart from durable ones.
+const ModeBatched = "batched"
 
 // Options say what to measure, and where. Fields that are zero have the default of the scenario.
 type Options struct {
 	// Scenario is one of [Scenarios].
 	Scenario string
-	// Mode is how steps are made durable: ModeDurable.
+	// Mode is how steps are made durable: ModeDurable or ModeBatched.
 	Mode string
 	// Steps of a chain.
 	Steps int
@@ -37,6 +38,8 @@ type Options struct {
 	PayloadBytes []int
 	// Rate makes an open loop of so many starts a second. 0: a closed loop.
 	Rate float64
+	// Times is how many times the sustainable starts an overload offers; Load is what part of the peak a soak is at.
+	Times, Load float64
 	// Count of the scenario's own: timers, ready tokens, idle workers.
 	Count int
 
@@ -58,10 +61,11 @@ type Options struct {
 	// NoLimit leaves the limit out; LimitDuration is how long each of its three rounds takes.
 	NoLimit       bool
 	LimitDuration time.Duration
-	// HoldHorizon holds a transaction open on every shard while the backlog is claimed.
+	// HoldHorizon holds a transaction open on every shard while the backlog is claimed, and for HoldTime before.
 	HoldHorizon bool
+	HoldTime    time.Duration
 
-	// Profile is cpu, heap, mutex or block: profiles of every process go to ProfileDir.
+	// Profile is cpu, allocs, heap, mutex or block: profiles of every process go to ProfileDir.
 	Profile, ProfileDir string
 
 	// Command runs this program: its path, and arguments that precede those of a command line.
@@ -73,7 +77,7 @@ type Options struct {
 }
 
 // ProfileKinds are what Options.Profile may be.
-func ProfileKinds() []string { return []string{"cpu", "heap", "mutex", "block"} }
+func ProfileKinds() []string { return []string{"cpu", "allocs", "heap", "mutex", "block"} }
 
 const (
 	defaultSteps        = 8
@@ -82,6 +86,10 @@ const (
 	defaultLimit        = 10 * time.Second
 	defaultPayloadBytes = 200
 	defaultConcurrency  = 1000
+	defaultTimes        = 20
+	defaultLoad         = 0.8
+	defaultHold         = 5 * time.Minute
+	maxTimes            = 1000
 	maxCount            = 100_000_000
 	maxShards           = 64
 	maxProcesses        = 64
@@ -115,6 +123,9 @@ func (o *Options) complete() (*scenario, error) {
 	setDefault(&o.Warmup, min(defaultWarmup, o.Duration/2))
 	setDefault(&o.LimitDuration, defaultLimit)
 	setDefault(&o.Count, 1)
+	setDefault(&o.Times, defaultTimes)
+	setDefault(&o.Load, defaultLoad)
+	setDefault(&o.HoldTime, defaultHold)
 	for _, one := range []*int{&o.Repeat, &o.Shards, &o.Instances, &o.Workers} {
 		setDefault(one, 1)
 	}
@@ -128,6 +139,9 @@ func (o *Options) complete() (*scenario, error) {
 	if o.Progress == nil {
 		o.Progress = io.Discard
 	}
+	if o.Mode == ModeBatched && !s.batches {
+		return nil, wrongOption("--mode batched: %s runs no chain of steps; use chain, one, light, chain400 or payload", s.Name)
+	}
 	return s, o.check()
 }
 
@@ -140,12 +154,16 @@ func setDefault[T comparable](field *T, value T) {
 
 func (o *Options) check() error {
 	switch {
-	case o.Mode == modeBatched:
-		return wrongOption("--mode batched: the engine does not have it yet; use --mode durable")
-	case o.Mode != ModeDurable:
-		return wrongOption("--mode %q: use durable", o.Mode)
+	case o.Mode != ModeDurable && o.Mode != ModeBatched:
+		return wrongOption("--mode %q: use durable or batched", o.Mode)
 	case o.Duration < 0 || o.Warmup < 0 || o.LimitDuration < 0:
 		return wrongOption("--seconds, --warmup and --limit-seconds: use positive numbers")
+	case o.HoldTime < 0:
+		return wrongOption("--hold %v: use a positive number of seconds", o.HoldTime.Seconds())
+	case o.Times < 1 || o.Times > maxTimes:
+		return wrongOption("--times %v: use 1 to %d", o.Times, maxTimes)
+	case o.Load <= 0 || o.Load > 1:
+		return wrongOption("--load %v: use a part of the peak, up to 1", o.Load)
 	case o.Rate < 0:
 		return wrongOption("--rate %v: use a positive number, or 0 for a closed loop", o.Rate)
 	case o.Profile != "" && !slices.Contains(ProfileKinds(), o.Profile):

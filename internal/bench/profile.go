@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -20,24 +21,28 @@ const envPprof = "WIGGLE_PPROF_ADDR"
 const profileMargin = 30 * time.Second
 
 // profile takes a profile of every process over the window that is about to be measured. finish waits for it.
-func (b *bench) profile(ctx context.Context, name string) (finish func() error, err error) {
+func (b *bench) profile(ctx context.Context, s *scenario, name string) (finish func() error, err error) {
 	if b.opts.Profile == "" {
 		return func() error { return nil }, nil
 	}
 	if err := os.MkdirAll(b.opts.ProfileDir, 0o755); err != nil { //nolint:gosec // to be read
 		return nil, err
 	}
-	all := append([]*child{}, b.services...)
+	all := slices.Clone(b.services)
 	if b.workers != nil {
 		all = append(all, b.workers.children...)
 	}
 	var taking sync.WaitGroup
 	errs := make([]error, len(all))
 	for i, p := range all {
-		file := filepath.Join(b.opts.ProfileDir, fmt.Sprintf("%s-%s-%d.%s.pprof", name, p.name, i+1, b.opts.Profile))
+		file := filepath.Join(b.opts.ProfileDir, fmt.Sprintf("%s-%s-%d.%s.pprof", name, p.Name, i+1, b.opts.Profile))
 		taking.Go(func() {
-			if errs[i] = b.pause(ctx, b.opts.Warmup); errs[i] == nil {
-				errs[i] = b.fetchProfile(ctx, p.pprof, file)
+			lead := b.opts.Warmup
+			if s.peaks {
+				lead += min(b.opts.Duration, peakTime)
+			}
+			if errs[i] = b.pause(ctx, lead); errs[i] == nil {
+				errs[i] = b.fetchProfile(ctx, p.Profiles, file)
 			}
 		})
 	}

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/wiggle-run/wiggle/internal/bench/pgmeter"
+	"github.com/wiggle-run/wiggle/internal/bench/procfs"
 )
 
 // Result is what came of a scenario, and of everything that a reader needs to judge it (PRF-7).
@@ -27,6 +28,9 @@ type Result struct {
 	// Problems are what went wrong, the first few.
 	Problems []string `json:"problems,omitempty"`
 }
+
+// Machine is what figures were taken on.
+type Machine = procfs.Machine
 
 // Run is the measurement of one point: a load of one kind.
 type Run struct {
@@ -58,6 +62,9 @@ type Run struct {
 
 	// Details are figures of the scenario's own.
 	Details map[string]float64 `json:"details,omitempty"`
+	// Minutes and Looks are what a long run was like as it went on.
+	Minutes []Minute `json:"minutes,omitempty"`
+	Looks   []Look   `json:"looks,omitempty"`
 
 	steps    int64 // that completed
 	problems []string

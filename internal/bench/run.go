@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/wiggle-run/wiggle/internal/bench/pgmeter"
+	"github.com/wiggle-run/wiggle/internal/bench/procfs"
 	"github.com/wiggle-run/wiggle/internal/bench/steps"
 	wiggle "github.com/wiggle-run/wiggle/sdk/go"
 )
@@ -24,7 +25,7 @@ func Do(ctx context.Context, opts Options) (_ *Result, err error) {
 		return nil, err
 	}
 	result := &Result{
-		Scenario: opts.Scenario, Mode: opts.Mode, Date: time.Now().UTC().Truncate(time.Second), Machine: thisMachine(),
+		Scenario: opts.Scenario, Mode: opts.Mode, Date: time.Now().UTC().Truncate(time.Second), Machine: procfs.ThisMachine(),
 		Commit: commitOf(), Settings: opts.settings(),
 	}
 	c, err := openCluster(ctx, &opts)
@@ -227,7 +228,7 @@ type point struct{ inFlight, payloadBytes int }
 func (b *bench) repeat(ctx context.Context, s *scenario, p point, result *Result) (Run, error) {
 	var runs []Run
 	for i := range b.opts.Repeat {
-		finish, err := b.profile(ctx, fmt.Sprintf("%s-%d-%d", s.Name, p.inFlight, i+1))
+		finish, err := b.profile(ctx, s, fmt.Sprintf("%s-%d-%d", s.Name, p.inFlight, i+1))
 		if err != nil {
 			return Run{}, err
 		}

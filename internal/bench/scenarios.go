@@ -13,6 +13,7 @@ const (
 	scenarioIdle    = "idle"
 	scenarioFanout  = "fanout"
 	scenarioBacklog = "backlog"
+	scenarioSoak    = "soak"
 )
 
 // Scenario is something that can be measured.
@@ -33,8 +34,12 @@ type scenario struct {
 	sessions func(o *Options) int
 	// run measures a point. nil: there is nothing but the limit.
 	run func(ctx context.Context, b *bench, p point) (Run, error)
+	// batches says that it can be run in batched mode.
+	batches bool
 	// noLimit leaves the limit out, noRatio only the ratio: where steps per second say nothing of throughput.
 	noLimit, noRatio bool
+	// peaks tells that the peak is measured before its own window.
+	peaks bool
 }
 
 // Scenarios lists what can be measured.
@@ -56,14 +61,19 @@ func findScenario(name string) *scenario {
 
 func one(*Options) int { return 1 }
 
-func chainOf(o *Options) *wiggle.Definition { return steps.Chain(o.Steps) }
+func chainOf(o *Options) *wiggle.Definition {
+	if o.Mode == ModeBatched {
+		return steps.BatchedChain(o.Steps)
+	}
+	return steps.Chain(o.Steps)
+}
 
 func scenarios() []scenario {
 	return []scenario{
 		{Scenario: Scenario{"limit", "what PostgreSQL itself does: a hundred steps as plain rows in one statement (PRF-6)"}},
 		{
 			Scenario: Scenario{"chain", "chains of --steps no-op steps, --in-flight at a time"},
-			defaults: defaultInFlight(100, 500, 2000), flow: chainOf, sessions: one, run: runChain,
+			defaults: defaultInFlight(100, 500, 2000), flow: chainOf, sessions: one, run: runChain, batches: true,
 		},
 		{
 			Scenario: Scenario{"one", "a single step: how many instances start and end"},
@@ -71,12 +81,12 @@ func scenarios() []scenario {
 				setDefault(&o.Steps, 1)
 				defaultInFlight(100, 500, 2000)(o)
 			},
-			flow: chainOf, sessions: one, run: runChain,
+			flow: chainOf, sessions: one, run: runChain, batches: true,
 		},
 		{
 			Scenario: Scenario{"light", "chains at an easy --rate, each at its time: latency"},
 			defaults: func(o *Options) { setDefault(&o.Rate, 10) },
-			flow:     chainOf, sessions: one, run: runChain, noLimit: true,
+			flow:     chainOf, sessions: one, run: runChain, batches: true, noLimit: true,
 		},
 		{
 			Scenario: Scenario{scenarioFanout, "one for_each of --width branches at a time"},
@@ -88,7 +98,7 @@ func scenarios() []scenario {
 				setDefault(&o.Steps, 400)
 				defaultInFlight(1)(o)
 			},
-			flow: chainOf, sessions: one, noRatio: true, noLimit: true,
+			flow: chainOf, sessions: one, batches: true, noRatio: true, noLimit: true,
 			run: func(ctx context.Context, b *bench, p point) (Run, error) {
 				return b.whole(ctx, b.chainLoad(p), p.inFlight)
 			},
@@ -119,7 +129,23 @@ func scenarios() []scenario {
 					o.PayloadBytes = []int{1 << 10, 16 << 10, 256 << 10, 1 << 20}
 				}
 			},
-			flow: chainOf, sessions: one, run: runChain,
+			flow: chainOf, sessions: one, run: runChain, batches: true,
+		},
+		{
+			Scenario: Scenario{"overload", "--times the starts that are sustainable: what completes, what is refused, memory"},
+			defaults: func(o *Options) {
+				setDefault(&o.Duration, 2*time.Minute)
+				defaultInFlight(1000)(o)
+			},
+			flow: chainOf, sessions: one, run: runOverload, noLimit: true, noRatio: true, peaks: true,
+		},
+		{
+			Scenario: Scenario{scenarioSoak, "chains at --load of the peak for half an hour: throughput, latency, sizes, memory"},
+			defaults: func(o *Options) {
+				setDefault(&o.Duration, 30*time.Minute)
+				defaultInFlight(1000)(o)
+			},
+			flow: chainOf, sessions: one, run: runSoak, noLimit: true, noRatio: true, peaks: true,
 		},
 	}
 }
@@ -133,7 +159,7 @@ func defaultInFlight(n ...int) func(o *Options) {
 }
 
 func (b *bench) chainLoad(p point) workload {
-	return workload{workflow: steps.ChainName(b.opts.Steps), input: steps.Payload(p.payloadBytes), steps: int64(b.opts.Steps)}
+	return workload{workflow: chainOf(b.opts).Name(), input: steps.Payload(p.payloadBytes), steps: int64(b.opts.Steps)}
 }
 
 // runChain is a closed loop, or with a rate an open one.

@@ -43,19 +43,6 @@ func TestPercentile(t *testing.T) {
 	}
 }
 
-func TestParseStat(t *testing.T) {
-	t.Parallel()
-	got, ok := parseStat("42 (a) (b c) S 7 42 42 0 -1 4194560 1 2 3 4 250 50 100 20 20 0 1 0 99 0 0")
-	if want := (procTimes{parent: 7, own: 3, children: 1.2}); !ok || got != want {
-		t.Errorf("%+v, %v, want %+v", got, ok, want)
-	}
-	for _, bad := range []string{"", "42 (x", "42 (x) S 7", "42 (x) S a 42 42 0 -1 4194560 1 2 3 4 250 50 100 20"} {
-		if got, ok := parseStat(bad); ok {
-			t.Errorf("%q: %+v", bad, got)
-		}
-	}
-}
-
 // TestOmission: an instance that was started late has been waited for since it was to start.
 func TestOmission(t *testing.T) {
 	t.Parallel()

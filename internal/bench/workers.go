@@ -7,12 +7,13 @@ import (
 	"sync"
 	"time"
 
+	"github.com/wiggle-run/wiggle/internal/bench/child"
 	"github.com/wiggle-run/wiggle/internal/bench/steps"
 )
 
 // workers are the processes that run the steps.
 type workers struct {
-	children []*child
+	children []*child.Process
 	tally    *steps.Tally
 	reading  sync.WaitGroup
 }
@@ -21,7 +22,7 @@ type workers struct {
 func (c *cluster) startWorkers(ctx context.Context, sessions int) error {
 	w := &workers{tally: steps.NewTally(c.opts.Workers)}
 	c.workers = w
-	ports, err := freePorts(c.opts.Workers)
+	ports, err := child.FreePorts(c.opts.Workers)
 	if err != nil {
 		return err
 	}
@@ -34,15 +35,15 @@ func (c *cluster) startWorkers(ctx context.Context, sessions int) error {
 		if c.opts.Profile != "" {
 			args = append(args, "--pprof", pprof)
 		}
-		p, err := startChild(c.opts, c.dir, processWorker, fmt.Sprintf("-%d", i+1), args, c.environment())
+		p, err := child.Start(c.command(args...), c.dir, processWorker, fmt.Sprintf("-%d", i+1), c.environment())
 		if err != nil {
 			return err
 		}
 		if c.opts.Profile != "" {
-			p.pprof = "http://" + pprof
+			p.Profiles = "http://" + pprof
 		}
 		w.children = append(w.children, p)
-		w.reading.Go(func() { w.tally.Follow(i, p.stdout, func() { ready <- struct{}{} }) })
+		w.reading.Go(func() { w.tally.Follow(i, p.Stdout, func() { ready <- struct{}{} }) })
 	}
 	ctx, cancel := context.WithTimeout(ctx, readyTime)
 	defer cancel()
@@ -70,7 +71,7 @@ func (c *cluster) stopWorkers(ctx context.Context) {
 		return
 	}
 	for _, p := range c.workers.children {
-		p.stop(ctx)
+		p.Stop(ctx)
 	}
 	c.workers.reading.Wait()
 	c.workers = nil

@@ -23,9 +23,9 @@ import (
 type benchFlags struct {
 	bench.Options
 
-	seconds, limitSeconds, warmup float64
-	postgres                      []string
-	record                        string
+	seconds, limitSeconds, warmup, hold float64
+	postgres                            []string
+	record                              string
 }
 
 func newBench(p *Program) *cobra.Command {
@@ -52,6 +52,9 @@ docs/performance.md says how figures are taken.`,
 		Example: `  wiggle bench chain --steps 8 --seconds 20 -o json
   wiggle bench chain --in-flight 100,500,2000 --repeat 3
   wiggle bench light --rate 10 --no-limit
+  wiggle bench overload --times 20 --seconds 120
+  wiggle bench backlog --count 1000000 --horizon --hold 300
+  wiggle bench soak --load 0.8 --seconds 1800 --record
   wiggle bench one --shards 4 --profile cpu --profile-dir /tmp/profiles
   wiggle bench chain --server http://10.0.0.5:8420 --database-url postgres://db/wiggle`,
 		Args: argCount(1, 1, "SCENARIO"),
@@ -67,19 +70,23 @@ docs/performance.md says how figures are taken.`,
 func (f *benchFlags) declare(cmd *cobra.Command) {
 	flags := cmd.Flags()
 	flags.IntVar(&f.Steps, "steps", 0, "steps of a chain (default 8)")
-	flags.Float64Var(&f.seconds, "seconds", 0, "length of the measured window (default 20)")
+	flags.Float64Var(&f.seconds, "seconds", 0, "length of the measured window (default 20; 120 for overload, 1800 for soak)")
 	flags.Float64Var(&f.warmup, "warmup", 0, "seconds of load before it (default 3)")
 	flags.IntVar(&f.Repeat, "repeat", 0, "measure so often and report the median (default 1)")
 	flags.IntSliceVar(&f.InFlight, "in-flight", nil,
-		"instances in flight; of several the best is reported (default 100,500,2000 for chain and one)")
+		"instances in flight; of several the best is reported (default 100,500,2000 for chain and one, 1000 for overload and soak)")
 	flags.IntSliceVar(&f.PayloadBytes, "payload-bytes", nil, "size of a context; several are tried one after the other (default 200)")
 	flags.Float64Var(&f.Rate, "rate", 0,
 		"start so many instances a second, whatever becomes of them (default 10 for light, else a closed loop)")
 	flags.IntVar(&f.Width, "width", 0, "branches of a fan-out (default 1000)")
 	flags.IntVar(&f.Count, "count", 0, "how many timers (default 10000), ready tokens (100000) or idle workers (200)")
-	flags.StringVar(&f.Mode, "mode", bench.ModeDurable, "durable: every step is committed before its successor is seen")
+	flags.Float64Var(&f.Times, "times", 0, "overload: how many times the sustainable starts are offered (default 20)")
+	flags.Float64Var(&f.Load, "load", 0, "soak: part of the peak, which is measured just before (default 0.8)")
+	flags.StringVar(&f.Mode, "mode", bench.ModeDurable,
+		"durable: every step is committed before its successor is seen; batched: workers report the steps of a chain together")
 	flags.BoolVar(&f.HoldHorizon, "horizon", false,
-		"backlog: hold a transaction open on each shard for --seconds before and during the claims")
+		"backlog: hold a transaction open on each shard before and during the claims")
+	flags.Float64Var(&f.hold, "hold", 0, "backlog: seconds that it is held before the claims (default 300)")
 	flags.StringSliceVar(&f.DatabaseURLs, "database-url", nil, "databases behind --server, for the limit and PostgreSQL's counters")
 	flags.IntVar(&f.Shards, "shards", 0, "databases of a cluster of our own (default 1)")
 	flags.IntVar(&f.Instances, "instances", 0, "instances processes of a cluster of our own (default 1)")
@@ -91,7 +98,8 @@ func (f *benchFlags) declare(cmd *cobra.Command) {
 	flags.Float64Var(&f.limitSeconds, "limit-seconds", 0, "length of each of the limit's three rounds (default 10)")
 	flags.StringVar(&f.Profile, "profile", "", "take a profile of every process: "+strings.Join(bench.ProfileKinds(), ", "))
 	flags.StringVar(&f.ProfileDir, "profile-dir", "profiles", "`directory` for profiles")
-	flags.StringVar(&f.record, "record", "", "append the result, a line of JSON, to SCENARIO.jsonl in this `directory`")
+	flags.StringVar(&f.record, "record", "",
+		"append the result, a line of JSON, to SCENARIO.jsonl, or SCENARIO-batched.jsonl, in this `directory`")
 	flags.Lookup("record").NoOptDefVal = filepath.Join("docs", "benchmarks")
 }
 
@@ -124,6 +132,7 @@ func (p *Program) bench(cmd *cobra.Command, name string, f benchFlags) error {
 func (p *Program) benchOptions(cmd *cobra.Command, name string, f *benchFlags) error {
 	f.Scenario, f.Server, f.Environ, f.Progress = name, p.server, p.Environ, p.Err
 	f.Duration, f.LimitDuration, f.Warmup = seconds(f.seconds), seconds(f.limitSeconds), seconds(f.warmup)
+	f.HoldTime = seconds(f.hold)
 	f.Postgres = map[string]string{}
 	for _, setting := range f.postgres {
 		key, value, ok := strings.Cut(setting, "=")
@@ -146,7 +155,7 @@ func benchFault(r *bench.Result) string {
 	return fmt.Sprintf("%d errors", r.Errors)
 }
 
-// record appends a result to the records of its scenario.
+// record appends a result to the records of its scenario. Those of batched mode are apart.
 func record(dir string, r *bench.Result) error {
 	line, err := json.Marshal(r)
 	if err != nil {
@@ -155,7 +164,11 @@ func record(dir string, r *bench.Result) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil { //nolint:gosec // to be read
 		return err
 	}
-	path := filepath.Join(dir, r.Scenario+".jsonl")
+	name := r.Scenario
+	if r.Mode != bench.ModeDurable {
+		name += "-" + r.Mode
+	}
+	path := filepath.Join(dir, name+".jsonl")
 	file, err := os.OpenFile(path, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644) //nolint:gosec // to be read
 	if err != nil {
 		return err

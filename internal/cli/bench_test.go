@@ -20,7 +20,7 @@ func TestBenchUsage(t *testing.T) {
 	}{
 		{nil, "missing SCENARIO"},
 		{[]string{"chian"}, `there is no scenario "chian"; there are limit, chain, one`},
-		{[]string{"chain", "--mode", "batched"}, "the engine does not have it yet"},
+		{[]string{"timers", "--mode", "batched"}, "timers runs no chain of steps"},
 		{[]string{"chain", "--in-flight", "100,0"}, "--in-flight 0: use 1 to"},
 		{[]string{"chain", "--postgres", "fsync"}, "want name=value"},
 		{[]string{"chain", "--server", "http://127.0.0.1:1", "--profile", "cpu"}, "--profile reaches only"},
@@ -72,6 +72,14 @@ func TestBenchRecord(t *testing.T) {
 	}
 	lines := strings.Split(strings.TrimSpace(string(text)), "\n")
 	var back bench.Result
+	batched := benchResult()
+	batched.Mode = bench.ModeBatched
+	if err := record(dir, batched); err != nil {
+		t.Fatal(err)
+	}
+	if apart, err := os.ReadFile(filepath.Join(dir, "chain-batched.jsonl")); err != nil || !strings.Contains(string(apart), `"mode":"batched"`) {
+		t.Errorf("a batched result: %v, %s", err, apart)
+	}
 	if len(lines) != 2 || json.Unmarshal([]byte(lines[1]), &back) != nil || back.StepsPerSecond != 14_000 || *back.Ratio != 0.125 || back.Well() {
 		t.Errorf("%d lines: %s", len(lines), text)
 	}

@@ -261,12 +261,40 @@ func (c *Cluster) KillProcess(name string) error {
 	return errors.Join(err, <-p.done)
 }
 
+// StopProcess has an instances process drain and end, as a deployment does.
+func (c *Cluster) StopProcess(name string) error {
+	c.mu.Lock()
+	p := c.processes[name]
+	delete(c.processes, name)
+	c.mu.Unlock()
+	if p == nil {
+		return fmt.Errorf("no process %s runs", name)
+	}
+	p.stop()
+	return <-p.done
+}
+
+// StopRouter has the router drain and end, and tells when it has.
+func (c *Cluster) StopRouter() error {
+	c.mu.Lock()
+	p := c.router
+	c.router = nil
+	c.mu.Unlock()
+	if p == nil {
+		return errors.New("no router runs")
+	}
+	p.stop()
+	return <-p.done
+}
+
 // Close stops everything.
 func (c *Cluster) Close() error {
 	var errs []error
-	if c.router != nil {
-		c.router.stop()
-		errs = append(errs, <-c.router.done)
+	c.mu.Lock()
+	routed := c.router != nil
+	c.mu.Unlock()
+	if routed {
+		errs = append(errs, c.StopRouter())
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -9,6 +9,7 @@ import (
 
 	"github.com/wiggle-run/wiggle/pkg/definitionfile"
 	"github.com/wiggle-run/wiggle/proto/definition"
+	wigglev1 "github.com/wiggle-run/wiggle/proto/gen/wiggle/v1"
 )
 
 const order = `# An order, from the cart to the label.
@@ -16,7 +17,7 @@ const order = `# An order, from the cart to the label.
 name: order-fulfilment
 start: validate
 defaults:
-  retry: {max_attempts: 5, initial_backoff: 0.1s}
+  {retry: {max_attempts: 5, initial_backoff: 0.1s}, mode: MODE_BATCHED}
 nodes:
   validate:
     task: {next: "in-stock"}
@@ -58,6 +59,9 @@ func TestYAML_WF22(t *testing.T) {
 		}
 		if got := d.GetNodes()["1"].GetTask().GetStep().GetName(); got != "reserve stock" {
 			t.Errorf("%s: step name %q", name, got)
+		}
+		if got := d.GetDefaults().GetMode(); got != wigglev1.Mode_MODE_BATCHED {
+			t.Errorf("%s: mode %v", name, got)
 		}
 		written, err := definition.ToJSON(d)
 		if err != nil {

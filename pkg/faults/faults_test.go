@@ -62,7 +62,7 @@ func TestEveryKind(t *testing.T) {
 		{
 			faults.LimitExceeded("payload", "WIGGLE_LIMIT_PAYLOAD_BYTES", 10, 11), "limit_exceeded",
 			faults.CodeResourceExhausted,
-			[]error{faults.ErrLimitExceeded},
+			[]error{faults.ErrLimitExceeded, faults.ErrResourceExhausted},
 			false,
 			[]string{"payload", "10", "11", "WIGGLE_LIMIT_PAYLOAD_BYTES"},
 		},
@@ -111,6 +111,12 @@ func TestEveryKind(t *testing.T) {
 			[]string{"no route"},
 		},
 		{
+			faults.Overloaded(time.Second, "shard %d has more", 7), "", faults.CodeResourceExhausted,
+			[]error{faults.ErrResourceExhausted},
+			true,
+			[]string{"shard 7 has more"},
+		},
+		{
 			faults.Internal(errors.New("secret")), "", faults.CodeInternal,
 			[]error{faults.ErrInternal},
 			false,
@@ -152,7 +158,7 @@ func everySentinel() []error {
 		faults.ErrShardsMissing, faults.ErrLimitExceeded, faults.ErrInvalid, faults.ErrDefinitionConflict,
 		faults.ErrWrongState, faults.ErrCanceled, faults.ErrInvalidArgument, faults.ErrDeadlineExceeded,
 		faults.ErrNotFound, faults.ErrAlreadyExists, faults.ErrFailedPrecondition, faults.ErrUnavailable,
-		faults.ErrUnimplemented, faults.ErrInternal,
+		faults.ErrResourceExhausted, faults.ErrUnimplemented, faults.ErrInternal,
 	}
 }
 

@@ -170,6 +170,12 @@ func Unavailable(retryAfter time.Duration, format string, args ...any) *Error {
 	return newError(CodeUnavailable, format, args...).retryable(retryAfter)
 }
 
+// Overloaded tells that more waits already than is taken, and when to come back. It is RESOURCE_EXHAUSTED, as a limit that was
+// passed is, but with a time after which trying again helps. Arguments are treated as those of [InvalidArgument] are.
+func Overloaded(retryAfter time.Duration, format string, args ...any) *Error {
+	return newError(CodeResourceExhausted, format, args...).retryable(retryAfter)
+}
+
 // Unimplemented tells that the process does not offer what was asked for.
 func Unimplemented(format string, args ...any) *Error {
 	return newError(CodeUnimplemented, format, args...)

@@ -38,6 +38,8 @@ var (
 	ErrAlreadyExists error = &sentinel{code: CodeAlreadyExists}
 	// ErrFailedPrecondition matches every fault with the code FAILED_PRECONDITION.
 	ErrFailedPrecondition error = &sentinel{code: CodeFailedPrecondition}
+	// ErrResourceExhausted matches every fault with the code RESOURCE_EXHAUSTED, those made by [LimitExceeded] too.
+	ErrResourceExhausted error = &sentinel{code: CodeResourceExhausted}
 	// ErrUnavailable matches every fault with the code UNAVAILABLE: it may be repeated after a pause.
 	ErrUnavailable error = &sentinel{code: CodeUnavailable}
 	// ErrUnimplemented matches every fault with the code UNIMPLEMENTED.

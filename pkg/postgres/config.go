@@ -1,6 +1,7 @@
 package postgres
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -12,6 +13,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/multitracer"
+	"github.com/jackc/pgx/v5/pgtype"
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
@@ -80,6 +82,8 @@ type MemberConfig struct {
 	// ApplicationName is what pg_stat_activity shows. Default "wiggle".
 	ApplicationName string
 
+	// Types, if set, registers further types with each new connection.
+	Types func(*pgtype.Map)
 	// Tracer, if set, sees every query; it may implement pgx's and pgxpool's other tracer interfaces too.
 	Tracer pgx.QueryTracer
 	// Logger receives changes of state. Default: none.
@@ -177,6 +181,9 @@ func (c MemberConfig) poolConfig() (*pgxpool.Config, error) {
 	}
 	if c.ExecMode != 0 {
 		cc.DefaultQueryExecMode = c.ExecMode
+	}
+	if c.Types != nil {
+		pc.AfterConnect = func(_ context.Context, conn *pgx.Conn) error { c.Types(conn.TypeMap()); return nil }
 	}
 	pc.MaxConns = int32(min(c.MaxConns, 1<<20)) //nolint:gosec // bounded
 	pc.MinIdleConns = int32(min(c.MinIdleConns, 1<<20))

@@ -48,6 +48,11 @@ type TxOptions struct {
 //
 // Errors of fn that do not come from the database are returned as they are.
 func (p *Pool) InTx(ctx context.Context, opts TxOptions, fn func(ctx context.Context, tx pgx.Tx) error) error {
+	return p.repeat(ctx, opts, func(ctx context.Context, op, begin string) error { return p.tryTx(ctx, op, begin, fn) })
+}
+
+// repeat runs a transaction as often as its options allow.
+func (p *Pool) repeat(ctx context.Context, opts TxOptions, try func(ctx context.Context, op, begin string) error) error {
 	if opts.Op == "" {
 		opts.Op = "transaction"
 	}
@@ -59,7 +64,7 @@ func (p *Pool) InTx(ctx context.Context, opts TxOptions, fn func(ctx context.Con
 		return err
 	}
 	for attempt := 1; ; attempt++ {
-		err := p.tryTx(ctx, opts.Op, begin, fn)
+		err := try(ctx, opts.Op, begin)
 		if err == nil || attempt >= opts.MaxAttempts || Classify(err) != NotApplied || !pause(ctx, txBackoff(attempt)) {
 			return err
 		}

@@ -73,6 +73,7 @@ const flushTime = 5 * time.Second
 
 // Run sets up telemetry, has wire make the services, and runs them until ctx is done. It may be called once.
 func (p *Process) Run(ctx context.Context, wire func(ctx context.Context, e Equipment) (Wiring, error)) error {
+	tuneMemory()
 	equipment, stop, err := Equip(ctx, telemetry.Config{Service: p.Name, LogFormat: p.LogFormat, LogLevel: p.LogLevel})
 	if err != nil {
 		return err

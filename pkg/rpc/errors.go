@@ -109,3 +109,17 @@ func faultDetail(ce *connect.Error) *wigglev1.Fault {
 func bare(code connect.Code, message string) *faults.Error {
 	return faults.FromProto(&wigglev1.Fault{Code: int32(code), Message: message}) //nolint:gosec // codes are 1 to 16
 }
+
+// PeerGone reports whether an error of a stream's Receive or Send means that the caller or the connection is gone. Else
+// it is about a message that is not valid, and is for the caller to see.
+func PeerGone(err error) bool {
+	if _, ok := errors.AsType[*faults.Error](err); ok {
+		return false
+	}
+	switch connect.CodeOf(err) {
+	case connect.CodeInvalidArgument, connect.CodeResourceExhausted, connect.CodeUnimplemented:
+		return false
+	default:
+		return true
+	}
+}

@@ -10,12 +10,12 @@ import (
 	"net/http"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"connectrpc.com/connect"
 	"connectrpc.com/grpchealth"
 	"connectrpc.com/grpcreflect"
+	"golang.org/x/net/netutil"
 )
 
 const (
@@ -63,8 +63,25 @@ type ServerConfig struct {
 	// MaxConcurrentStreams bounds the calls under way on one HTTP/2 connection. Go clients open another connection when
 	// it is reached. 0: 1000.
 	MaxConcurrentStreams int
+	// ConnectionBuffer bounds what is received on one HTTP/2 connection and not yet read by handlers. Streams of one
+	// connection share it, so where many of them come from one peer it must be much more than the megabyte that one
+	// that is not read may take. 0: 1 MiB.
+	ConnectionBuffer int
 	// MaxCallDuration bounds a unary call. 0: 6 min.
 	MaxCallDuration time.Duration
+	// MaxCalls and MaxCallBytes bound the calls under way and the bytes that their requests hold; more is refused with
+	// RESOURCE_EXHAUSTED and a pause. 0: 40 000, 256 MiB or four of the largest requests.
+	MaxCalls, MaxCallBytes int
+	// Yielding are the procedures that are refused at half of these bounds: those that only make more work.
+	Yielding []string
+	// Refuse, if set, is asked before a call's request is read, and refuses it by an error. It must not block: under a load
+	// many times of what is sustainable, refusing is most of the work.
+	Refuse func(procedure string) error
+	// Exempt are the services that are never refused for these bounds, by their full names: those by which processes look
+	// after each other. Health is.
+	Exempt []string
+	// MaxConnections bounds the connections; more wait until one ends. 0: 10 000.
+	MaxConnections int
 	// IdleTimeout ends connections without calls. 0: 2 min.
 	IdleTimeout time.Duration
 	// NoReflection leaves out gRPC reflection.
@@ -82,6 +99,7 @@ type Server struct {
 	mux     *http.ServeMux
 	http    *http.Server
 	health  *Health
+	load    *load
 
 	mu       sync.Mutex
 	services []string
@@ -90,7 +108,6 @@ type Server struct {
 	stopping  chan struct{} // closed by Shutdown
 	drainOnce sync.Once
 	stopOnce  sync.Once
-	inFlight  atomic.Int64
 }
 
 type drainKey struct{}
@@ -115,13 +132,16 @@ func NewServer(cfg ServerConfig) (*Server, error) {
 	cfg.MaxHeaderBytes = orDefault(cfg.MaxHeaderBytes, defaultMaxHeader)
 	cfg.MaxConcurrentStreams = orDefault(cfg.MaxConcurrentStreams, defaultMaxStreams)
 	cfg.MaxCallDuration = orDefault(cfg.MaxCallDuration, defaultMaxCall)
+	cfg.MaxCalls = orDefault(cfg.MaxCalls, defaultMaxCalls)
+	cfg.MaxCallBytes = orDefault(cfg.MaxCallBytes, max(defaultMaxCallBytes, 4*cfg.MaxMessageBytes))
+	cfg.MaxConnections = orDefault(cfg.MaxConnections, defaultMaxConnections)
 	cfg.IdleTimeout = orDefault(cfg.IdleTimeout, defaultIdle)
 	stack, err := handlerStack(cfg)
 	if err != nil {
 		return nil, err
 	}
 	s := &Server{
-		cfg: cfg, mux: http.NewServeMux(), health: newHealth(),
+		cfg: cfg, mux: http.NewServeMux(), health: newHealth(), load: newLoad(&cfg),
 		draining: make(chan struct{}), stopping: make(chan struct{}),
 		options: []connect.HandlerOption{
 			connect.WithInterceptors(stack...),
@@ -149,6 +169,7 @@ func (s *Server) Mount(path string, handler http.Handler) {
 	s.mu.Lock()
 	s.services = append(s.services, service)
 	s.mu.Unlock()
+	s.load.know(service)
 	s.health.Set(service, true)
 }
 
@@ -163,6 +184,7 @@ func (s *Server) Handler() http.Handler { return s.http.Handler }
 
 // Serve answers on the listener, a network's or a [MemoryNetwork]'s, until Shutdown or Close. It returns nil then.
 func (s *Server) Serve(listener net.Listener) error {
+	listener = netutil.LimitListener(listener, s.cfg.MaxConnections)
 	var err error
 	if s.cfg.TLS != nil {
 		err = s.http.ServeTLS(listener, "", "")
@@ -189,7 +211,7 @@ func (s *Server) Shutdown(ctx context.Context) error {
 	s.Drain()
 	s.stopOnce.Do(func() { close(s.stopping) })
 	if err := s.http.Shutdown(ctx); err != nil {
-		cut := s.inFlight.Load()
+		cut := s.InFlight()
 		_ = s.http.Close()
 		return fmt.Errorf("shut down with %d calls under way: %w", cut, err)
 	}
@@ -206,7 +228,7 @@ func (s *Server) Close() error {
 }
 
 // InFlight returns how many calls are under way.
-func (s *Server) InFlight() int { return int(s.inFlight.Load()) }
+func (s *Server) InFlight() int { return int(s.load.calls.Load()) }
 
 func (s *Server) newHTTPServer() *http.Server {
 	var protocols http.Protocols
@@ -215,15 +237,15 @@ func (s *Server) newHTTPServer() *http.Server {
 	protocols.SetUnencryptedHTTP2(true)
 	// There are no ReadTimeout and no WriteTimeout: they would cut long polls and streams. Dead peers are found by pings.
 	return &http.Server{
-		Handler:           s.count(withCORS(s.cfg.CORSOrigins, s.mux)),
+		Handler:           withCORS(s.cfg.CORSOrigins, s.load.wrap(s.mux)),
 		TLSConfig:         s.cfg.TLS,
 		ReadHeaderTimeout: readHeaderTimeout,
 		IdleTimeout:       s.cfg.IdleTimeout,
 		MaxHeaderBytes:    s.cfg.MaxHeaderBytes,
 		Protocols:         &protocols,
 		HTTP2: &http.HTTP2Config{
-			MaxConcurrentStreams: s.cfg.MaxConcurrentStreams,
-			SendPingTimeout:      serverPing, PingTimeout: serverPong, WriteByteTimeout: serverPing + serverPong,
+			MaxConcurrentStreams: s.cfg.MaxConcurrentStreams, MaxReceiveBufferPerConnection: s.cfg.ConnectionBuffer,
+			SendPingTimeout: serverPing, PingTimeout: serverPong, WriteByteTimeout: serverPing + serverPong,
 		},
 		ErrorLog: slog.NewLogLogger(s.cfg.Logger.Handler(), slog.LevelInfo),
 		BaseContext: func(net.Listener) context.Context {
@@ -254,15 +276,6 @@ func (s *Server) serviceNames() []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return append([]string{grpchealth.HealthV1ServiceName}, s.services...)
-}
-
-// count keeps the number of calls under way.
-func (s *Server) count(next http.Handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		s.inFlight.Add(1)
-		defer s.inFlight.Add(-1)
-		next.ServeHTTP(w, r)
-	})
 }
 
 // untilStopping ends the streams of handlers that know nothing of draining, so that Shutdown need not wait for clients

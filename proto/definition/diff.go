@@ -303,6 +303,8 @@ func text(f protoreflect.FieldDescriptor, present bool, v protoreflect.Value) st
 		return "unset"
 	case f.Kind() == protoreflect.StringKind:
 		return quote(v.String())
+	case f.Enum() != nil:
+		return enumText(f.Enum(), v.Enum())
 	case f.Message() == nil:
 		return v.String()
 	case f.Message().FullName() == durationName:
@@ -323,4 +325,12 @@ func text(f protoreflect.FieldDescriptor, present bool, v protoreflect.Value) st
 		}
 	}
 	return "{" + strings.Join(parts, ", ") + "}"
+}
+
+// enumText is the name of an enum's value, or its number if it has none.
+func enumText(e protoreflect.EnumDescriptor, number protoreflect.EnumNumber) string {
+	if v := e.Values().ByNumber(number); v != nil {
+		return string(v.Name())
+	}
+	return fmt.Sprint(number)
 }

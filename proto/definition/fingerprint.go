@@ -20,7 +20,7 @@ const fingerprintDomain = "wiggle.v1.Definition/1\n"
 // mean the same graph.
 //
 // It compares structure, not meaning: a definition that spells out a default
-// (queue "default", multiplier 2) is another one than a definition that leaves
+// (queue "default", durable mode) is another one than a definition that leaves
 // it out, and the order of branches and of non-retryable errors counts. An
 // absent step, kind or set of defaults equals an empty one; an absent duration,
 // retry policy, priority or jitter does not equal a zero one, as that means
@@ -126,6 +126,7 @@ func canonDefaults(m *wigglev1.Defaults) (c canon) {
 	c.text(1, m.GetQueue())
 	c.retry(2, m.GetRetry())
 	c.duration(3, m.GetTimeout())
+	c.int(4, int64(m.GetMode()))
 	return c
 }
 

@@ -167,11 +167,15 @@ func TestFingerprintMeaning_WF10(t *testing.T) {
 		a, b *wigglev1.Definition
 		same bool
 	}{
-		"nil and empty":          {nil, &wigglev1.Definition{}, true},
-		"version":                {&wigglev1.Definition{Version: 1}, &wigglev1.Definition{Version: 2}, true},
-		"empty step":             {task(nil), task(&wigglev1.Step{}), true},
-		"empty defaults":         {defaults(nil), defaults(&wigglev1.Defaults{}), true},
-		"default spelled out":    {defaults(nil), defaults(&wigglev1.Defaults{Queue: "default"}), false},
+		"nil and empty":       {nil, &wigglev1.Definition{}, true},
+		"version":             {&wigglev1.Definition{Version: 1}, &wigglev1.Definition{Version: 2}, true},
+		"empty step":          {task(nil), task(&wigglev1.Step{}), true},
+		"empty defaults":      {defaults(nil), defaults(&wigglev1.Defaults{}), true},
+		"default spelled out": {defaults(nil), defaults(&wigglev1.Defaults{Queue: "default"}), false},
+		"durable spelled out": {defaults(nil), defaults(&wigglev1.Defaults{Mode: wigglev1.Mode_MODE_DURABLE}), false},
+		"batched": {
+			defaults(&wigglev1.Defaults{Mode: wigglev1.Mode_MODE_DURABLE}), defaults(&wigglev1.Defaults{Mode: wigglev1.Mode_MODE_BATCHED}), false,
+		},
 		"empty retry":            {retry(nil), retry(&wigglev1.RetryPolicy{}), false},
 		"zero timeout":           {task(nil), task(&wigglev1.Step{Timeout: &durationpb.Duration{}}), false},
 		"priority 0":             {task(nil), task(&wigglev1.Step{Priority: proto.Int32(0)}), false},
@@ -210,8 +214,11 @@ func TestDiff_WF11(t *testing.T) {
 		"nothing": {func(*wigglev1.Definition) {}, nil},
 		"version": {func(d *wigglev1.Definition) { d.Version = 7 }, nil},
 		"document": {func(d *wigglev1.Definition) {
-			d.Name, d.Start, d.Defaults = "other", "in-stock", &wigglev1.Defaults{Queue: "slow"}
-		}, []string{`name "order-fulfilment" -> "other"`, `start "validate" -> "in-stock"`, `defaults.queue "" -> "slow"`}},
+			d.Name, d.Start, d.Defaults = "other", "in-stock", &wigglev1.Defaults{Queue: "slow", Mode: wigglev1.Mode_MODE_BATCHED}
+		}, []string{
+			`name "order-fulfilment" -> "other"`, `start "validate" -> "in-stock"`, `defaults.queue "" -> "slow"`,
+			`defaults.mode MODE_UNSPECIFIED -> MODE_BATCHED`,
+		}},
 		"retry": {func(d *wigglev1.Definition) {
 			step(d, "authorise").Retry.MaxAttempts = 3
 			step(d, "authorise").Retry.InitialBackoff = nil

@@ -38,7 +38,11 @@ func TestValid_WF7(t *testing.T) {
 // dump writes a graph with a line for each node, leaving out what is zero.
 func dump(g *definition.Graph) string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s version=%d start=%s\n", g.Name, g.Version, g.Start)
+	fmt.Fprintf(&b, "%s version=%d start=%s", g.Name, g.Version, g.Start)
+	if g.Batched {
+		b.WriteString(" batched")
+	}
+	b.WriteByte('\n')
 	for i := range g.Nodes {
 		n := &g.Nodes[i]
 		fmt.Fprintf(&b, "%s %s", n.ID, n.Kind)

@@ -87,6 +87,9 @@ type Graph struct {
 	Version int32
 	// Start is the id of the node where an instance starts.
 	Start string
+	// Batched tells that workers may run consecutive steps by themselves and report
+	// them together.
+	Batched bool
 	// Nodes in the order of their ids (byte order).
 	Nodes []Node
 

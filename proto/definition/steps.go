@@ -32,6 +32,9 @@ func (b *builder) resolveDefaults(m *wigglev1.Defaults) {
 	if m.GetRetry() != nil {
 		b.defaults.Retry = b.resolveRetry(m.GetRetry(), report)
 	}
+	if _, ok := wigglev1.Mode_name[int32(m.GetMode())]; !ok {
+		report("mode %d is not known here: it was made for a newer version of Wiggle", m.GetMode())
+	}
 }
 
 func (b *builder) resolveStep(i int, m *wigglev1.Step) *Step {

@@ -145,6 +145,7 @@ func (b *builder) number() {
 		Name:    b.def.GetName(),
 		Version: b.def.GetVersion(),
 		Start:   b.def.GetStart(),
+		Batched: b.def.GetDefaults().GetMode() == wigglev1.Mode_MODE_BATCHED,
 		Nodes:   make([]Node, len(ids)),
 		byID:    make(map[string]int, len(ids)),
 	}

@@ -2,7 +2,6 @@ package wiggle
 
 import (
 	"context"
-	"errors"
 	"time"
 
 	"google.golang.org/protobuf/types/known/durationpb"
@@ -13,13 +12,15 @@ import (
 // progressEvery is the least time between two messages with progress of one task.
 const progressEvery = time.Second
 
-// beatTimeout bounds one heartbeat call: another must fit into the lease.
+// beatTimeout bounds the wait for the answer to a beat: another must fit into the
+// lease.
 const beatTimeout = 10 * time.Second
 
-// beatLoop renews leases at a third of their length, those that are due together
-// in one call.
-func (s *session) beatLoop(ctx context.Context) {
-	health := health{logger: s.w.logger, what: "heartbeat"}
+func beatPatience(lease time.Duration) time.Duration { return min(beatTimeout, lease/4) }
+
+// beatLoop has leases renewed at a third of their length, those that are due
+// together at once.
+func (s *session) beatLoop(ctx context.Context, renew func(context.Context, []*held)) {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {
@@ -31,28 +32,8 @@ func (s *session) beatLoop(ctx context.Context) {
 		case <-timer.C:
 		}
 		s.expire(time.Now())
-		beats, tasks := s.dueBeats(time.Now())
-		if len(beats) == 0 {
-			continue
-		}
-		sent := time.Now()
-		timeout := min(beatTimeout, tasks[0].lease/4)
-		res, err := once(ctx, timeout, s.w.client.workers.Heartbeat, &wigglev1.HeartbeatRequest{Worker: s.w.opts.Name, Beats: beats})
-		if ctx.Err() != nil {
-			return
-		}
-		health.note(ctx, toError("heartbeat", err))
-		for i, h := range tasks {
-			var e *Error
-			switch {
-			case err != nil:
-				errors.As(toError("heartbeat", err), &e)
-			case i >= len(res.GetOutcomes()):
-				e = missingOutcome("heartbeat")
-			default:
-				e = faultError("heartbeat", res.GetOutcomes()[i].GetFault())
-			}
-			s.beaten(h, beats[i], sent, e)
+		if tasks := s.dueBeats(time.Now()); len(tasks) > 0 {
+			renew(ctx, tasks)
 		}
 	}
 }
@@ -64,44 +45,48 @@ func (s *session) nextBeat(now time.Time) time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	next := now.Add(idleBeat)
-	for h := range s.held {
-		if h.beatAt.Before(next) {
-			next = h.beatAt
+	for _, h := range s.held {
+		next = minTime(next, h.beatAt)
+		if h.expires.After(now) {
+			next = minTime(next, h.expires)
 		}
 	}
 	s.beatWake = next
 	return max(next.Sub(now), 0)
 }
 
-// dueBeats are the beats to send now. What is due soon goes along.
-func (s *session) dueBeats(now time.Time) ([]*wigglev1.Beat, []*held) {
+// dueBeats are the tasks whose leases are to be renewed now. What is due soon goes
+// along.
+func (s *session) dueBeats(now time.Time) []*held {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	due := false
-	for h := range s.held {
+	for _, h := range s.held {
 		due = due || !h.beatAt.After(now)
 	}
 	if !due {
-		return nil, nil
+		return nil
 	}
-	var beats []*wigglev1.Beat
 	var tasks []*held
-	for h := range s.held {
-		if len(beats) == maxBatch {
+	for _, h := range s.held {
+		if len(tasks) == maxBatch {
 			break
 		}
-		if h.beatAt.After(now.Add(h.lease / 12)) {
-			continue
-		}
-		beats = append(beats, &wigglev1.Beat{
-			TaskId: h.task.GetId(), Lease: h.task.GetLease(), Extend: durationpb.New(h.lease), Progress: h.progress,
-		})
-		tasks = append(tasks, h)
-		if h.progress != nil {
-			h.progress, h.beatSent = nil, now
+		if !h.beatAt.After(now.Add(h.lease / 12)) {
+			tasks = append(tasks, h)
 		}
 	}
-	return beats, tasks
+	return tasks
+}
+
+// makeBeat is the message that renews the lease. It takes the progress along. It is
+// called with session.mu held.
+func (h *held) makeBeat(now time.Time) *wigglev1.Beat {
+	beat := &wigglev1.Beat{TaskId: h.task.GetId(), Lease: h.task.GetLease(), Extend: durationpb.New(h.lease), Progress: h.progress}
+	if h.progress != nil {
+		h.progress, h.beatSent = nil, now
+	}
+	return beat
 }
 
 // beaten deals with the answer to one beat.
@@ -125,11 +110,14 @@ func (s *session) beaten(h *held, beat *wigglev1.Beat, sent time.Time, e *Error)
 		if h.progress != nil { // came while the beat was under way
 			h.beatAt = minTime(h.beatAt, h.beatSent.Add(progressEvery))
 		}
-		return
+	} else {
+		h.beatAt = time.Now().Add(max(jittered(h.lease/20), jittered(e.RetryAfter)))
+		if h.progress == nil {
+			h.progress = beat.GetProgress()
+		}
 	}
-	h.beatAt = time.Now().Add(max(jittered(h.lease/20), jittered(e.RetryAfter)))
-	if h.progress == nil {
-		h.progress = beat.GetProgress()
+	if h.beatAt.Before(s.beatWake) {
+		wake(s.beatNow)
 	}
 }
 
@@ -140,7 +128,7 @@ func (s *session) beaten(h *held, beat *wigglev1.Beat, sent time.Time, e *Error)
 func (s *session) expire(now time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for h := range s.held {
+	for _, h := range s.held {
 		if !h.expires.After(now) {
 			h.cancel(ErrLeaseLost)
 		}

@@ -14,6 +14,9 @@ type retries struct {
 	first, longest time.Duration
 }
 
+// pollRetries paces attempts to get work that fail, for ever: there is nothing else to do.
+var pollRetries = retries{first: 100 * time.Millisecond, longest: 10 * time.Second}
+
 // call makes an idempotent call, again where trying again may help. Each attempt
 // may take as long as timeout (0: as ctx allows).
 func call[Req, Res any](
@@ -87,5 +90,27 @@ func sleep(ctx context.Context, d time.Duration) error {
 		return nil
 	case <-ctx.Done():
 		return context.Cause(ctx)
+	}
+}
+
+// health logs when something begins to fail and when it is well again, not each
+// time.
+type health struct {
+	logger *slog.Logger
+	what   string // the call
+	sick   bool
+	since  time.Time
+}
+
+func (h *health) note(ctx context.Context, err error) {
+	switch {
+	case err != nil && !h.sick:
+		h.sick, h.since = true, time.Now()
+		h.logger.LogAttrs(ctx, slog.LevelWarn, "wiggle: calls fail and will be tried again",
+			slog.String("call", h.what), slog.Any("error", err))
+	case err == nil && h.sick:
+		h.sick = false
+		h.logger.LogAttrs(ctx, slog.LevelInfo, "wiggle: calls are answered again",
+			slog.String("call", h.what), slog.Duration("after", time.Since(h.since)))
 	}
 }

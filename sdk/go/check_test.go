@@ -109,11 +109,11 @@ func TestCheck(t *testing.T) {
 				synctest.Wait()
 				var wrong *wiggle.HandlersError
 				if len(tt.want) == 0 {
-					if err != nil || len(f.polls) == 0 {
+					if err != nil || f.asked() == 0 {
 						t.Errorf("it did not start: %v", err)
 					}
-				} else if !errors.As(err, &wrong) || len(wrong.Problems) != len(tt.want) || len(f.polls) != 0 {
-					t.Fatalf("%d polls; got %v", len(f.polls), err)
+				} else if !errors.As(err, &wrong) || len(wrong.Problems) != len(tt.want) || f.asked() != 0 {
+					t.Fatalf("%d polls; got %v", f.asked(), err)
 				}
 				for i, want := range tt.want {
 					if !strings.Contains(wrong.Problems[i], want) {
@@ -143,12 +143,12 @@ func TestCheckWaitsForTheServer(t *testing.T) {
 		serveAll(w.Workflow("order-fulfilment"))
 		stop := start(t, w)
 		f.pass(10 * time.Minute)
-		if len(f.polls) != 0 {
+		if f.asked() != 0 {
 			t.Error("it polls unchecked")
 		}
 		f.fail(nil)
 		f.pass(time.Minute)
-		if len(f.polls) == 0 {
+		if f.asked() == 0 {
 			t.Error("it does not start")
 		}
 		stop()

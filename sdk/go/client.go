@@ -22,6 +22,7 @@ type Client struct {
 	workflows wigglev1connect.WorkflowServiceClient
 	instances wigglev1connect.InstanceServiceClient
 	workers   wigglev1connect.WorkerServiceClient
+	streams   wigglev1connect.WorkerServiceClient // for work streams
 
 	namespace string
 	logger    *slog.Logger
@@ -109,7 +110,8 @@ func Dial(serverURL string, opts ...ClientOption) (*Client, error) {
 		return nil, errors.New("wiggle: dial: the logger or tracer provider is nil")
 	}
 	c := &Client{namespace: cfg.namespace, logger: cfg.logger, tracers: cfg.tracers, retries: cfg.retries}
-	if cfg.httpClient == nil {
+	own := cfg.httpClient == nil
+	if own {
 		c.ownHTTP = newHTTPClient(cfg.grpc && u.Scheme == "http")
 		cfg.httpClient = c.ownHTTP
 	}
@@ -122,6 +124,10 @@ func Dial(serverURL string, opts ...ClientOption) (*Client, error) {
 	c.workflows = wigglev1connect.NewWorkflowServiceClient(cfg.httpClient, serverURL, cfg.connect...)
 	c.instances = wigglev1connect.NewInstanceServiceClient(cfg.httpClient, serverURL, cfg.connect...)
 	c.workers = wigglev1connect.NewWorkerServiceClient(cfg.httpClient, serverURL, cfg.connect...)
+	c.streams = c.workers
+	if own {
+		c.streams = wigglev1connect.NewWorkerServiceClient(newStreamClient(), serverURL, cfg.connect...)
+	}
 	return c, nil
 }
 
@@ -135,9 +141,28 @@ func (c *Client) Close() {
 // Namespace is the client's namespace; empty means "default".
 func (c *Client) Namespace() string { return c.namespace }
 
-// newHTTPClient has no timeout of its own: long polls take what they take, and
-// every call has a context.
-func newHTTPClient(h2c bool) *http.Client {
+// A connection over HTTP/2 that is silent for pingAfter is asked whether it still
+// lives, and is broken if no answer comes within pingTimeout: both fit into a lease,
+// so that tasks can be kept over another.
+const (
+	pingAfter   = 10 * time.Second
+	pingTimeout = 5 * time.Second
+)
+
+// newStreamClient gives each call a connection of its own, over HTTP/2: a stream that
+// is opened because its server goes away must not come to the same server again.
+func newStreamClient() *http.Client {
+	t := newTransport(true)
+	t.DisableKeepAlives = true
+	return &http.Client{Transport: t}
+}
+
+func newHTTPClient(http2 bool) *http.Client { return &http.Client{Transport: newTransport(http2)} }
+
+// newTransport has no timeout of its own: long polls and streams take what they take,
+// and every call has a context. With http2 it speaks nothing else, without TLS with
+// prior knowledge.
+func newTransport(http2 bool) *http.Transport {
 	t := &http.Transport{}
 	if std, ok := http.DefaultTransport.(*http.Transport); ok {
 		t = std.Clone()
@@ -145,11 +170,11 @@ func newHTTPClient(h2c bool) *http.Client {
 	t.MaxIdleConnsPerHost = 64
 	t.TLSClientConfig = &tls.Config{MinVersion: tls.VersionTLS12}
 	t.Protocols = new(http.Protocols)
-	if h2c {
-		t.Protocols.SetUnencryptedHTTP2(true)
-	} else {
-		t.Protocols.SetHTTP1(true)
-		t.Protocols.SetHTTP2(true)
+	t.Protocols.SetHTTP2(true)
+	t.Protocols.SetHTTP1(!http2)
+	t.Protocols.SetUnencryptedHTTP2(http2)
+	t.HTTP2 = &http.HTTP2Config{
+		SendPingTimeout: pingAfter, PingTimeout: pingTimeout, WriteByteTimeout: pingAfter + pingTimeout,
 	}
-	return &http.Client{Transport: t}
+	return t
 }

@@ -48,6 +48,23 @@
 // handler does outside should be safe to repeat. [TaskInfo.ID] with the step's
 // name is a good idempotency key.
 //
+// # Batched workflows
+//
+// Each step is reported, and on disk, before the next is seen. A workflow that is
+// defined with [Batched] gives that up for speed: the worker runs consecutive steps by
+// itself and reports them together. After a crash all that was not reported is run
+// again. [Checkpoint] reports what is done.
+//
+// # The connection
+//
+// A client makes calls over HTTP/1.1 or, with TLS, HTTP/2. A worker talks over one
+// stream, on a connection of its own, which needs HTTP/2 from end to end: negotiated
+// by TLS, and without TLS with prior knowledge (h2c). Proxies between must let it
+// pass, or [WorkerOptions].Unary has the worker make calls, which cost more. The
+// worker grants the server credits for as many tasks as it has room for, opens
+// another stream when one breaks or its server goes away, and keeps its tasks
+// meanwhile.
+//
 // # Errors
 //
 // Every call returns an [*Error] for what the server refuses, which works with

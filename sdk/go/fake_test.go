@@ -1,10 +1,8 @@
 package wiggle_test
 
 import (
-	"bytes"
 	"context"
 	"fmt"
-	"io"
 	"log/slog"
 	"net/http"
 	"slices"
@@ -32,10 +30,19 @@ type fake struct {
 	wigglev1connect.UnimplementedInstanceServiceHandler
 	wigglev1connect.UnimplementedWorkerServiceHandler
 
+	unary   bool     // how workers of the test talk
+	network *network // of the last client
+
 	mu       sync.Mutex
 	wake     chan struct{}
+	streams  map[*fakeStream]struct{}
+	hellos   []*wigglev1.WorkHello
+	messages []*wigglev1.WorkRequest // all of all streams
 	queue    []*wigglev1.Task
 	leases   map[string]time.Time // end of the lease, by lease
+	leased   int
+	applied  map[string]bool     // reports that were, by lease
+	sent     map[string]sentTask // over streams and not settled, by lease
 	polls    []*wigglev1.PollTasksRequest
 	batches  []*wigglev1.ReportStepsRequest
 	reports  []*wigglev1.StepReport // applied
@@ -46,6 +53,7 @@ type fake struct {
 	defs     map[string]*wigglev1.Definition
 	broken   error // answers every call
 
+	onMessage   func(context.Context, *wigglev1.WorkRequest) error
 	onReport    func(*wigglev1.StepReport) *wigglev1.Fault
 	onBeat      func(*wigglev1.Beat) *wigglev1.Fault
 	beforeBatch func(context.Context, *wigglev1.ReportStepsRequest) error
@@ -60,57 +68,35 @@ type fake struct {
 }
 
 func newFake() *fake {
-	return &fake{wake: make(chan struct{}, 1), leases: map[string]time.Time{}, defs: map[string]*wigglev1.Definition{}}
+	return &fake{
+		wake: make(chan struct{}, 1), streams: map[*fakeStream]struct{}{},
+		leases: map[string]time.Time{}, applied: map[string]bool{}, sent: map[string]sentTask{}, defs: map[string]*wigglev1.Definition{},
+	}
 }
 
-// client is a client of the fake, without a network between.
+// client is a client of the fake, without sockets between.
 func (f *fake) client(t *testing.T, opts ...wiggle.ClientOption) *wiggle.Client {
 	t.Helper()
-	mux := http.NewServeMux()
-	mux.Handle(wigglev1connect.NewWorkflowServiceHandler(f))
-	mux.Handle(wigglev1connect.NewInstanceServiceHandler(f))
-	mux.Handle(wigglev1connect.NewWorkerServiceHandler(f))
+	n := newNetwork()
+	n.serve(t, f.handler())
 	opts = append([]wiggle.ClientOption{
-		wiggle.WithHTTPClient(&http.Client{Transport: inMemory{mux}}), wiggle.WithLogger(slog.New(slog.DiscardHandler)),
+		wiggle.WithHTTPClient(n.httpClient(t, !f.unary)), wiggle.WithLogger(slog.New(slog.DiscardHandler)),
 	}, opts...)
 	c, err := wiggle.Dial("http://fake", opts...)
 	if err != nil {
 		t.Fatal(err)
 	}
+	f.network = n
 	return c
 }
 
-// inMemory serves requests without a network, so that tests may run in a
-// synctest bubble.
-type inMemory struct{ handler http.Handler }
-
-func (m inMemory) RoundTrip(req *http.Request) (*http.Response, error) {
-	rec := &recorder{header: http.Header{}, status: http.StatusOK}
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		m.handler.ServeHTTP(rec, req)
-	}()
-	select {
-	case <-done:
-	case <-req.Context().Done():
-		return nil, req.Context().Err()
-	}
-	return &http.Response{
-		StatusCode: rec.status, Header: rec.header, Body: io.NopCloser(&rec.body), Request: req,
-		Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1, ContentLength: int64(rec.body.Len()),
-	}, nil
+func (f *fake) handler() http.Handler {
+	mux := http.NewServeMux()
+	mux.Handle(wigglev1connect.NewWorkflowServiceHandler(f))
+	mux.Handle(wigglev1connect.NewInstanceServiceHandler(f))
+	mux.Handle(wigglev1connect.NewWorkerServiceHandler(f))
+	return mux
 }
-
-type recorder struct {
-	header http.Header
-	status int
-	body   bytes.Buffer
-}
-
-func (r *recorder) Header() http.Header         { return r.header }
-func (r *recorder) Write(b []byte) (int, error) { return r.body.Write(b) }
-func (r *recorder) WriteHeader(status int)      { r.status = status }
 
 // push queues tasks. What a test leaves out is filled.
 func (f *fake) push(tasks ...*wigglev1.Task) {
@@ -127,8 +113,20 @@ func (f *fake) push(tasks ...*wigglev1.Task) {
 		}
 		f.queue = append(f.queue, t)
 	}
+	f.wakeAll()
+}
+
+// wakeAll is called with the lock held.
+func (f *fake) wakeAll() {
+	for st := range f.streams {
+		wake(st.wake)
+	}
+	wake(f.wake)
+}
+
+func wake(c chan struct{}) {
 	select {
-	case f.wake <- struct{}{}:
+	case c <- struct{}{}:
 	default:
 	}
 }
@@ -140,12 +138,25 @@ func cmp(a, b string) string {
 	return b
 }
 
-func (f *fake) fail(err error) { f.locked(func() { f.broken = err }) }
+// fail answers every call with an error, nil for no longer. Streams end with it.
+func (f *fake) fail(err error) {
+	f.locked(func() {
+		f.broken = err
+		f.wakeAll()
+	})
+}
 
 func (f *fake) locked(do func()) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	do()
+}
+
+// asked is how often a worker has begun to ask for tasks.
+func (f *fake) asked() int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return len(f.polls) + len(f.hellos)
 }
 
 func (f *fake) down() error {
@@ -164,7 +175,7 @@ func (f *fake) PollTasks(ctx context.Context, req *wigglev1.PollTasksRequest) (*
 	end := time.NewTimer(req.GetWait().AsDuration())
 	defer end.Stop()
 	for {
-		if out := f.lease(req); len(out) > 0 {
+		if out := f.lease(int(max(req.GetMaxTasks(), 1)), req.GetLease().AsDuration()); len(out) > 0 {
 			return &wigglev1.PollTasksResponse{Tasks: out}, nil
 		}
 		select {
@@ -177,15 +188,16 @@ func (f *fake) PollTasks(ctx context.Context, req *wigglev1.PollTasksRequest) (*
 	}
 }
 
-func (f *fake) lease(req *wigglev1.PollTasksRequest) []*wigglev1.Task {
+func (f *fake) lease(room int, lease time.Duration) []*wigglev1.Task {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	n := min(len(f.queue), int(max(req.GetMaxTasks(), 1)))
+	n := min(len(f.queue), room)
 	out := f.queue[:n]
 	f.queue = f.queue[n:]
 	for _, t := range out {
-		t.Lease = fmt.Sprintf("%s/%d/%d", t.GetId(), t.GetAttempt(), len(f.leases))
-		end := time.Now().Add(req.GetLease().AsDuration())
+		f.leased++
+		t.Lease = fmt.Sprintf("%s/%d/%d", t.GetId(), t.GetAttempt(), f.leased)
+		end := time.Now().Add(lease)
 		// The server's clock is an hour ahead: only differences may count.
 		t.DispatchedAt, t.LeaseExpiresAt = timestamppb.New(time.Now().Add(time.Hour)), timestamppb.New(end.Add(time.Hour))
 		f.leases[t.GetLease()] = end
@@ -229,27 +241,57 @@ func (f *fake) ReportSteps(ctx context.Context, req *wigglev1.ReportStepsRequest
 	f.locked(func() { f.batches = append(f.batches, req) })
 	res := &wigglev1.ReportStepsResponse{}
 	for _, r := range req.GetReports() {
-		fault := f.lost(r.GetLease())
-		if fault == nil && f.onReport != nil {
-			fault = f.onReport(r)
-		}
-		if fault == nil {
-			f.locked(func() { f.reports = append(f.reports, r); delete(f.leases, r.GetLease()) })
-		}
-		res.Outcomes = append(res.Outcomes, &wigglev1.TaskOutcome{TaskId: r.GetTaskId(), Fault: fault})
+		res.Outcomes = append(res.Outcomes, f.report(r))
 	}
 	return res, nil
+}
+
+// report applies a report. One that is repeated is answered as the first was (WRK-5).
+func (f *fake) report(r *wigglev1.StepReport) *wigglev1.TaskOutcome {
+	var applied bool
+	f.locked(func() { applied = f.applied[r.GetLease()] })
+	if applied {
+		return &wigglev1.TaskOutcome{TaskId: r.GetTaskId(), Lease: r.GetLease()}
+	}
+	fault := f.lost(r.GetLease())
+	if fault == nil && f.onReport != nil {
+		fault = f.onReport(r)
+	}
+	if fault == nil {
+		f.locked(func() {
+			f.reports = append(f.reports, r)
+			f.applied[r.GetLease()] = true
+			f.settled(r.GetLease())
+		})
+	}
+	return &wigglev1.TaskOutcome{TaskId: r.GetTaskId(), Lease: r.GetLease(), Fault: fault}
+}
+
+// settled is called with the lock held.
+func (f *fake) settled(lease string) {
+	delete(f.leases, lease)
+	delete(f.sent, lease)
 }
 
 func (f *fake) FailTask(_ context.Context, req *wigglev1.FailTaskRequest) (*wigglev1.FailTaskResponse, error) {
 	if err := f.down(); err != nil {
 		return nil, err
 	}
-	if fault := f.lost(req.GetLease()); fault != nil {
+	out := f.failure(req)
+	if fault := out.GetFault(); fault != nil {
 		return nil, faultErr(fault)
 	}
-	f.locked(func() { f.fails = append(f.fails, req); delete(f.leases, req.GetLease()) })
-	return &wigglev1.FailTaskResponse{WillRetry: !req.GetNonRetryable()}, nil
+	return &wigglev1.FailTaskResponse{WillRetry: out.GetWillRetry()}, nil
+}
+
+func (f *fake) failure(req *wigglev1.FailTaskRequest) *wigglev1.FailureOutcome {
+	fault := f.lost(req.GetLease())
+	if fault == nil {
+		f.locked(func() { f.fails = append(f.fails, req); f.settled(req.GetLease()) })
+	}
+	return &wigglev1.FailureOutcome{
+		TaskId: req.GetTaskId(), Lease: req.GetLease(), Fault: fault, WillRetry: fault == nil && !req.GetNonRetryable(),
+	}
 }
 
 func (f *fake) Heartbeat(_ context.Context, req *wigglev1.HeartbeatRequest) (*wigglev1.HeartbeatResponse, error) {
@@ -258,19 +300,23 @@ func (f *fake) Heartbeat(_ context.Context, req *wigglev1.HeartbeatRequest) (*wi
 	}
 	res := &wigglev1.HeartbeatResponse{}
 	for _, b := range req.GetBeats() {
-		fault := f.lost(b.GetLease())
-		if fault == nil && f.onBeat != nil {
-			fault = f.onBeat(b)
-		}
-		f.locked(func() {
-			f.beats, f.beatsAt = append(f.beats, b), append(f.beatsAt, time.Now())
-			if fault == nil {
-				f.leases[b.GetLease()] = time.Now().Add(b.GetExtend().AsDuration())
-			}
-		})
-		res.Outcomes = append(res.Outcomes, &wigglev1.BeatOutcome{TaskId: b.GetTaskId(), Fault: fault})
+		res.Outcomes = append(res.Outcomes, f.beat(b))
 	}
 	return res, nil
+}
+
+func (f *fake) beat(b *wigglev1.Beat) *wigglev1.BeatOutcome {
+	fault := f.lost(b.GetLease())
+	if fault == nil && f.onBeat != nil {
+		fault = f.onBeat(b)
+	}
+	f.locked(func() {
+		f.beats, f.beatsAt = append(f.beats, b), append(f.beatsAt, time.Now())
+		if fault == nil {
+			f.leases[b.GetLease()] = time.Now().Add(b.GetExtend().AsDuration())
+		}
+	})
+	return &wigglev1.BeatOutcome{TaskId: b.GetTaskId(), Lease: b.GetLease(), Fault: fault}
 }
 
 func (f *fake) ReleaseTasks(_ context.Context, req *wigglev1.ReleaseTasksRequest) (*wigglev1.ReleaseTasksResponse, error) {
@@ -279,10 +325,14 @@ func (f *fake) ReleaseTasks(_ context.Context, req *wigglev1.ReleaseTasksRequest
 	}
 	res := &wigglev1.ReleaseTasksResponse{}
 	for _, t := range req.GetTasks() {
-		f.locked(func() { f.released = append(f.released, t); delete(f.leases, t.GetLease()) })
-		res.Outcomes = append(res.Outcomes, &wigglev1.TaskOutcome{TaskId: t.GetTaskId()})
+		res.Outcomes = append(res.Outcomes, f.release(t))
 	}
 	return res, nil
+}
+
+func (f *fake) release(t *wigglev1.TaskLease) *wigglev1.TaskOutcome {
+	f.locked(func() { f.released = append(f.released, t); f.settled(t.GetLease()) })
+	return &wigglev1.TaskOutcome{TaskId: t.GetTaskId(), Lease: t.GetLease()}
 }
 
 func (f *fake) RegisterWorkflow(_ context.Context, req *wigglev1.RegisterWorkflowRequest) (*wigglev1.RegisterWorkflowResponse, error) {

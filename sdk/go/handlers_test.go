@@ -7,7 +7,6 @@ import (
 	"runtime"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"google.golang.org/protobuf/types/known/timestamppb"
@@ -23,8 +22,7 @@ type line struct {
 type carrier string
 
 func TestHandlerKinds(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := newFake()
+	inBothWays(t, func(t *testing.T, f *fake) {
 		w := newWorker(t, f, wiggle.WorkerOptions{})
 		wiggle.HandleTask(w, "task", func(_ context.Context, in order) (order, error) {
 			in.ID++
@@ -117,8 +115,7 @@ type declinedError struct{}
 func (declinedError) Error() string { return "declined" }
 
 func TestFailures(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := newFake()
+	inBothWays(t, func(t *testing.T, f *fake) {
 		w := newWorker(t, f, wiggle.WorkerOptions{})
 		plain := errors.New("boom")
 		for name, fn := range map[string]func() error{
@@ -188,8 +185,7 @@ func TestFailures(t *testing.T) {
 }
 
 func TestTaskInfo(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := newFake()
+	inBothWays(t, func(t *testing.T, f *fake) {
 		w := newWorker(t, f, wiggle.WorkerOptions{})
 		ran := false
 		wiggle.HandleEffect(w, "act", func(ctx context.Context, _ any) error {

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"connectrpc.com/connect"
@@ -16,8 +15,7 @@ import (
 )
 
 func TestLeaseIsKept(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := newFake()
+	inBothWays(t, func(t *testing.T, f *fake) {
 		w := newWorker(t, f, wiggle.WorkerOptions{Lease: 9 * time.Second})
 		wiggle.HandleEffect(w, "work", func(ctx context.Context, _ any) error {
 			select {
@@ -48,8 +46,7 @@ func TestLeaseIsKept(t *testing.T) {
 }
 
 func TestBeatsGoTogether(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := newFake()
+	inBothWays(t, func(t *testing.T, f *fake) {
 		w := newWorker(t, f, wiggle.WorkerOptions{Concurrency: 50})
 		wiggle.HandleEffect(w, "work", func(context.Context, any) error { time.Sleep(15 * time.Second); return nil })
 		stop := start(t, w)
@@ -76,8 +73,7 @@ func TestLeaseLost(t *testing.T) {
 		"gone":  {Code: int32(connect.CodeNotFound), Message: "no such instance"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				f := newFake()
+			inBothWays(t, func(t *testing.T, f *fake) {
 				f.onBeat = func(*wigglev1.Beat) *wigglev1.Fault { return fault }
 				w := newWorker(t, f, wiggle.WorkerOptions{})
 				var cause error
@@ -104,8 +100,7 @@ func TestLeaseLost(t *testing.T) {
 }
 
 func TestLeaseRunsOut(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := newFake()
+	inBothWays(t, func(t *testing.T, f *fake) {
 		w := newWorker(t, f, wiggle.WorkerOptions{})
 		var after time.Duration
 		wiggle.HandleEffect(w, "work", func(ctx context.Context, _ any) error {
@@ -119,7 +114,7 @@ func TestLeaseRunsOut(t *testing.T) {
 		})
 		stop := start(t, w)
 		f.push(&wigglev1.Task{Id: "1", Step: "work", Kind: wigglev1.TaskKind_TASK_KIND_EFFECT})
-		synctest.Wait()
+		f.pass(2 * time.Second) // the server knows that it came
 		f.fail(errDown)
 		f.pass(time.Minute)
 		f.fail(nil)
@@ -135,8 +130,7 @@ func TestLeaseRunsOut(t *testing.T) {
 }
 
 func TestProgress(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := newFake()
+	inBothWays(t, func(t *testing.T, f *fake) {
 		w := newWorker(t, f, wiggle.WorkerOptions{})
 		wiggle.HandleEffect(w, "work", func(ctx context.Context, _ any) error {
 			if n, ok, err := wiggle.Progress[int](ctx); n != 41 || !ok || err != nil {

@@ -14,8 +14,7 @@ import (
 )
 
 func TestStopWaits(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := newFake()
+	inBothWays(t, func(t *testing.T, f *fake) {
 		w := newWorker(t, f, wiggle.WorkerOptions{Grace: time.Minute})
 		wiggle.HandleEffect(w, "work", func(ctx context.Context, _ any) error {
 			select {
@@ -40,8 +39,7 @@ func TestStopWaits(t *testing.T) {
 }
 
 func TestStopReleases(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := newFake()
+	inBothWays(t, func(t *testing.T, f *fake) {
 		w := newWorker(t, f, wiggle.WorkerOptions{Grace: 5 * time.Second})
 		hung := make(chan struct{})
 		wiggle.HandleEffect(w, "work", func(ctx context.Context, how string) error {
@@ -85,8 +83,7 @@ func TestStopReleases(t *testing.T) {
 }
 
 func TestServerDown(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := newFake()
+	inBothWays(t, func(t *testing.T, f *fake) {
 		log := &syncBuffer{}
 		w := newWorker(t, f, wiggle.WorkerOptions{Grace: time.Second, Logger: slog.New(slog.NewTextHandler(log, nil))})
 		wiggle.HandleEffect(w, "work", func(context.Context, any) error { return nil })

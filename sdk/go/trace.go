@@ -16,9 +16,12 @@ const tracerName = "github.com/wiggle-run/wiggle/sdk/go"
 // runTraced runs the handler of a task in a span that continues the trace of the
 // caller that started the instance.
 func (w *Worker) runTraced(ctx context.Context, t *wigglev1.Task) (*wigglev1.StepReport, error) {
-	ctx = propagation.TraceContext{}.Extract(ctx, propagation.MapCarrier(t.GetTraceContext()))
-	ctx, span := w.tracer.Start(ctx, "step "+t.GetStep(),
-		trace.WithSpanKind(trace.SpanKindConsumer), trace.WithAttributes(
+	if len(t.GetTraceContext()) > 0 {
+		ctx = propagation.TraceContext{}.Extract(ctx, propagation.MapCarrier(t.GetTraceContext()))
+	}
+	ctx, span := w.tracer.Start(ctx, "step "+t.GetStep(), trace.WithSpanKind(trace.SpanKindConsumer))
+	if span.IsRecording() { // most programs trace few steps or none
+		span.SetAttributes(
 			attribute.String("wiggle.namespace", t.GetNamespace()),
 			attribute.String("wiggle.workflow", t.GetWorkflow()),
 			attribute.Int("wiggle.version", int(t.GetVersion())),
@@ -29,7 +32,8 @@ func (w *Worker) runTraced(ctx context.Context, t *wigglev1.Task) (*wigglev1.Ste
 			attribute.Int("wiggle.attempt", int(t.GetAttempt())),
 			attribute.String("wiggle.queue", t.GetQueue()),
 			attribute.String("wiggle.worker", w.opts.Name),
-		))
+		)
+	}
 	defer span.End()
 	rep, err := w.runHandler(ctx, t)
 	if err != nil {

@@ -30,9 +30,22 @@ type WorkerOptions struct {
 	// 1 h. The worker renews leases at a third of it. It is also how long a task of
 	// a worker that died waits. Default: 30 s.
 	Lease time.Duration
-	// PollWait is how long the server may hold a poll that finds nothing, at most
-	// 60 s. Default: 30 s.
+	// Unary makes calls in place of the stream over which a worker else talks: polls,
+	// reports, heartbeats. It means the same and costs more. It is for a network path
+	// that takes nothing but HTTP/1.1, such as a proxy that does not speak HTTP/2 to
+	// its servers. Without it the way to the server must take HTTP/2, without TLS
+	// with prior knowledge (h2c): a worker that finds no stream logs an error and
+	// tries again; it does not fall back by itself.
+	Unary bool
+	// PollWait is how long the server may hold a poll of a Unary worker that finds
+	// nothing, at most 60 s. Default: 30 s.
 	PollWait time.Duration
+	// BatchSteps, BatchBytes and BatchTime bound a batch of a [Batched] workflow: how
+	// many steps it has, from how many bytes of results on no further step is begun,
+	// and how long after the begin of the first none is. Defaults: 100 (at most 1000;
+	// 1 reports every step by itself), 256 KiB, 5 s.
+	BatchSteps, BatchBytes int
+	BatchTime              time.Duration
 	// Grace is how long handlers may go on once the worker is to stop. Default: 10 s;
 	// negative means none.
 	Grace time.Duration
@@ -54,14 +67,18 @@ const (
 	defaultQueue       = "default"
 )
 
-// Worker runs the steps of workflows: it polls a server for tasks, hands them to
-// handlers, keeps their leases and reports what comes out. It needs no inbound
-// connection. Register its handlers, then [Worker.Run] it.
+// Worker runs the steps of workflows: it takes tasks from a server, hands them to
+// handlers, keeps their leases and reports what comes out. All of that goes over one
+// stream, which it opens (or, see [WorkerOptions.Unary], by calls): it needs no
+// inbound connection. A stream that breaks is opened again, with the tasks in hand;
+// what was not answered is sent again. Register its handlers, then [Worker.Run] it.
 type Worker struct {
 	client *Client
 	opts   WorkerOptions
 	logger *slog.Logger
 	tracer trace.Tracer
+
+	graphs graphs // of batched workflows
 
 	mu        sync.Mutex
 	started   bool
@@ -90,6 +107,7 @@ func NewWorker(c *Client, opts WorkerOptions) *Worker {
 		opts.PollWait = defaultPollWait
 	}
 	opts.PollWait = min(opts.PollWait, time.Minute)
+	opts.batchDefaults()
 	if opts.Grace == 0 {
 		opts.Grace = defaultGrace
 	}
@@ -194,6 +212,15 @@ func (w *Worker) bindings() []*wigglev1.WorkflowBinding {
 		}
 	}
 	return out
+}
+
+func sortedKeys[V any](m map[string]V) []string {
+	keys := make([]string, 0, len(m))
+	for k := range m {
+		keys = append(keys, k)
+	}
+	slices.Sort(keys)
+	return keys
 }
 
 // Run serves until ctx is done, and then stops in order: it takes no more tasks,

@@ -14,6 +14,21 @@ import (
 	wiggle "github.com/wiggle-run/wiggle/sdk/go"
 )
 
+// inBothWays runs a test in a bubble of its own twice: with workers that talk by a
+// stream, and by calls.
+func inBothWays(t *testing.T, run func(t *testing.T, f *fake)) {
+	t.Helper()
+	for name, unary := range map[string]bool{"stream": false, "unary": true} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				f := newFake()
+				f.unary = unary
+				run(t, f)
+			})
+		})
+	}
+}
+
 // start runs a worker and returns a function that stops it and tells how long that
 // took.
 func start(t *testing.T, w *wiggle.Worker) (stop func() time.Duration) {
@@ -46,7 +61,7 @@ func (f *fake) pass(d time.Duration) {
 
 func newWorker(t *testing.T, f *fake, opts wiggle.WorkerOptions) *wiggle.Worker {
 	t.Helper()
-	opts.SkipCheck = true
+	opts.SkipCheck, opts.Unary = true, f.unary
 	if opts.Name == "" {
 		opts.Name = "w1"
 	}
@@ -57,11 +72,10 @@ func data(s string) *wigglev1.Payload { return &wigglev1.Payload{Data: []byte(s)
 
 // TestHandlerKinds runs a handler of each kind.
 // TestFailures checks what each way to fail looks like to the server.
-// TestConcurrency checks that no more handlers run than the worker may, and that
-// polls ask for no more than there is room.
+// TestConcurrency checks that no more handlers run than the worker may, and that it
+// asks for no more than there is room.
 func TestConcurrency(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := newFake()
+	inBothWays(t, func(t *testing.T, f *fake) {
 		w := newWorker(t, f, wiggle.WorkerOptions{Concurrency: 3, Queues: []string{"a", "b"}})
 		var running, most, done atomic.Int32
 		wiggle.HandleEffect(w.Workflow("flow", 2, 3), "work", func(context.Context, any) error {
@@ -80,6 +94,14 @@ func TestConcurrency(t *testing.T) {
 		if done.Load() != 10 || most.Load() != 3 || len(f.reports) != 10 {
 			t.Errorf("%d done, %d at a time, %d reports", done.Load(), most.Load(), len(f.reports))
 		}
+		if !f.unary {
+			h, m := f.hellos[0], f.messages[0]
+			if m.GetCredits() != 3 || h.GetWorker() != "w1" || fmt.Sprint(h.GetQueues()) != "[a b]" || len(h.GetWorkflows()) != 2 ||
+				h.GetWorkflows()[1].GetVersion() != 3 || h.GetLease().AsDuration() != 30*time.Second || len(h.GetHeld()) != 0 {
+				t.Errorf("first message %v", m)
+			}
+			return
+		}
 		p := f.polls[0]
 		if p.GetMaxTasks() != 3 || p.GetWorker() != "w1" || fmt.Sprint(p.GetQueues()) != "[a b]" || len(p.GetWorkflows()) != 2 ||
 			p.GetWorkflows()[1].GetVersion() != 3 || p.GetLease().AsDuration() != 30*time.Second || p.GetWait().AsDuration() != 30*time.Second {
@@ -88,17 +110,20 @@ func TestConcurrency(t *testing.T) {
 	})
 }
 
-// TestIdle checks that an idle worker costs one poll per wait and nothing else.
+// TestIdle checks that an idle worker costs one message, or one poll per wait, and
+// nothing else.
 func TestIdle(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := newFake()
+	inBothWays(t, func(t *testing.T, f *fake) {
 		stop := start(t, newWorker(t, f, wiggle.WorkerOptions{PollWait: 10 * time.Second}))
 		f.pass(time.Hour)
 		if took := stop(); took > 0 {
 			t.Errorf("an idle worker took %s to stop", took)
 		}
-		if n := len(f.polls); n < 360 || n > 361 || len(f.beats) != 0 {
+		if n := len(f.polls); f.unary && (n < 360 || n > 361) || len(f.beats) != 0 {
 			t.Errorf("%d polls, %d beats", n, len(f.beats))
+		}
+		if n := len(f.messages); !f.unary && n != 2 { // the hello, and the credits back
+			t.Errorf("messages %v", f.messages)
 		}
 	})
 }

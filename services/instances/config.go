@@ -29,7 +29,7 @@ const (
 	schemaApply  = "apply"
 	schemaVerify = "verify"
 
-	defaultLanes        = 2
+	defaultLanes        = 1
 	defaultBatch        = 256
 	defaultBranches     = 10_000
 	defaultPayloadBytes = 2 << 20
@@ -55,7 +55,7 @@ type Config struct {
 	// PoolSize is the number of connections to each shard's primary. 0: the
 	// topology's.
 	PoolSize int
-	// Lanes is how many batches a shard commits at the same time. 0: 2.
+	// Lanes is how many batches a shard commits at the same time, of each way. 0: 1.
 	Lanes int
 	// BatchSize is how many operations share one transaction at most. 0: 256.
 	BatchSize int

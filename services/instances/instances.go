@@ -91,7 +91,11 @@ func newService(cfg Config, home int) (*Service, error) {
 	}
 	server, err := wirerpc.NewServer(wirerpc.ServerConfig{
 		Logger: s.log, Telemetry: cfg.Telemetry, Release: cfg.Release, Ready: s.missing,
-		MaxMessageBytes: maxMessageBytes,
+		MaxMessageBytes: maxMessageBytes, ConnectionBuffer: connectionBuffer,
+		Yielding: []string{
+			wigglev1connect.InstanceServiceStartInstanceProcedure, wigglev1connect.InstanceServiceStartInstancesProcedure,
+		},
+		Exempt: []string{wiggleinternalv1connect.ShardServiceName},
 	})
 	if err != nil {
 		return nil, fmt.Errorf("instances: %w", err)
@@ -107,6 +111,10 @@ func newService(cfg Config, home int) (*Service, error) {
 
 // maxMessageBytes lets a router forward what it has taken, whatever a batch adds up to.
 const maxMessageBytes = 64 << 20
+
+// connectionBuffer keeps a worker's stream that is not read for the moment from holding
+// up all else that comes from the same router.
+const connectionBuffer = 64 << 20
 
 // add makes a shard part of the service.
 func (s *Service) add(id int, db database, st store.Store, home store.Definitions, c clock.Clock, m *dispatch.Metrics) {

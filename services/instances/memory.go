@@ -54,7 +54,7 @@ func NewInMemory(cfg Config, c clock.Clock) (*Service, error) {
 // which moves the clock when nothing is.
 func (s *Service) Pending(ctx context.Context) (busy bool, next time.Time, err error) {
 	for _, v := range s.order {
-		t, err := v.shard.Store().Tick(ctx, s.process, sweep.Term)
+		t, err := v.shard.Store().Tick(ctx, s.process, sweep.Term, true)
 		if err != nil {
 			return false, time.Time{}, fmt.Errorf("look at shard %d: %w", v.shard.ID(), err)
 		}
@@ -74,7 +74,7 @@ func (s *Service) Pending(ctx context.Context) (busy bool, next time.Time, err e
 func (s *Service) NextTime(ctx context.Context) (time.Time, error) {
 	var next time.Time
 	for _, v := range s.order {
-		t, err := v.shard.Store().Tick(ctx, s.process, sweep.Term)
+		t, err := v.shard.Store().Tick(ctx, s.process, sweep.Term, true)
 		if err != nil {
 			return time.Time{}, fmt.Errorf("look at shard %d: %w", v.shard.ID(), err)
 		}

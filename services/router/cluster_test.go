@@ -116,7 +116,7 @@ func (c *cluster) startProcess(name string, shards ...int) *process {
 	c.t.Helper()
 	p := &process{
 		name: name, id: name + "-" + ulid.Make().String(), shards: map[int]*database{},
-		hints: make(chan *wiggleinternalv1.WorkHint),
+		hints: make(chan *wiggleinternalv1.WorkHint), streams: streams{kick: make(chan struct{})},
 	}
 	for _, id := range shards {
 		p.shards[id] = c.databases[id]
@@ -159,6 +159,8 @@ func (c *cluster) close() {
 	for name := range c.processes {
 		c.kill(name)
 	}
+	// A connection whose other end was lost with a call on it ends when its pings stay unanswered.
+	time.Sleep(time.Minute) // of the bubble
 }
 
 // called lists the calls of a method on all processes since the last time.

@@ -90,7 +90,7 @@ type Config struct {
 	ClaimTimeout time.Duration
 	// PollRecheck is how often waiting polls look at all shards without a hint, once for all that wait for the same: 5 s.
 	PollRecheck time.Duration
-	// MaxParkedPolls is how many polls may wait: 20 000.
+	// MaxParkedPolls is how many polls may wait, and how many workers' streams may be open: 20 000.
 	MaxParkedPolls int
 	// PayloadBytes is the largest payload: 2 MiB.
 	PayloadBytes int64
@@ -128,7 +128,8 @@ func (c *Config) Declare(r *settings.Registry) {
 	r.Duration(&c.FanOutTimeout, "WIGGLE_ROUTER_FANOUT_TIMEOUT", defaultFanOutTimeout,
 		"How long a list or count waits for each shard.", settings.Within(100*time.Millisecond, time.Minute))
 	r.Int(&c.MaxParkedPolls, "WIGGLE_ROUTER_MAX_PARKED_POLLS", defaultMaxParkedPolls,
-		"How many polls may wait for tasks at the same time; others are told to come back.", settings.Between(1, 1_000_000))
+		"How many polls may wait for tasks at the same time, and how many workers' streams may be open; others are told to come back.",
+		settings.Between(1, 1_000_000))
 	r.Duration(&c.PollRecheck, "WIGGLE_ROUTER_POLL_RECHECK", defaultPollRecheck,
 		"How often waiting polls look at every shard without a hint, once for all that wait for the same.",
 		settings.Within(100*time.Millisecond, time.Minute))

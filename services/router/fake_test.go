@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"connectrpc.com/connect"
@@ -92,6 +93,9 @@ type process struct {
 	shards map[int]*database
 	server *rpc.Server
 	hints  chan *wiggleinternalv1.WorkHint
+
+	streams  streams
+	turnAway atomic.Bool // polls
 
 	mu       sync.Mutex
 	calls    []string

@@ -2,7 +2,9 @@ package router_test
 
 import (
 	"context"
+	"time"
 
+	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/wiggle-run/wiggle/pkg/faults"
@@ -20,6 +22,10 @@ func (p *process) PollTasks(
 		return nil, faults.InvalidArgument("the router must not have shards wait")
 	}
 	res := &wigglev1.PollTasksResponse{}
+	if p.turnAway.Load() {
+		res.RetryAfter = durationpb.New(time.Second)
+		return res, nil
+	}
 	d.update(func() {
 		for _, queue := range req.GetQueues() {
 			for len(d.ready[queue]) > 0 && len(res.GetTasks()) < int(req.GetMaxTasks()) {

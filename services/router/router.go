@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -13,10 +14,12 @@ import (
 	"connectrpc.com/connect"
 	"go.opentelemetry.io/otel/metric"
 	"go.opentelemetry.io/otel/metric/noop"
+	"google.golang.org/protobuf/reflect/protoreflect"
 
 	"github.com/wiggle-run/wiggle/pkg/lifecycle"
 	"github.com/wiggle-run/wiggle/pkg/rpc"
 	"github.com/wiggle-run/wiggle/pkg/topology"
+	wigglev1 "github.com/wiggle-run/wiggle/proto/gen/wiggle/v1"
 	"github.com/wiggle-run/wiggle/proto/gen/wiggle/v1/wigglev1connect"
 	"github.com/wiggle-run/wiggle/proto/gen/wiggleinternal/v1/wiggleinternalv1connect"
 	"github.com/wiggle-run/wiggle/services/router/internal/api"
@@ -24,6 +27,7 @@ import (
 	"github.com/wiggle-run/wiggle/services/router/internal/definitions"
 	"github.com/wiggle-run/wiggle/services/router/internal/poll"
 	"github.com/wiggle-run/wiggle/services/router/internal/route"
+	"github.com/wiggle-run/wiggle/services/router/internal/work"
 )
 
 // meterName is the instrumentation scope of the router's metrics.
@@ -38,6 +42,7 @@ type Router struct {
 	discovery backends.Discovery
 	set       *backends.Set
 	poller    *poll.Poller
+	streams   *work.Hub
 	keeper    *definitions.Keeper
 	server    *rpc.Server
 	started   time.Time
@@ -82,8 +87,11 @@ func New(cfg Config) (*Router, error) {
 	}
 	r.set = backends.New(backends.Config{
 		Interval: cfg.ProbeInterval, Timeout: cfg.ProbeTimeout, Release: cfg.Release, Logger: r.logger,
-		OnHint:  func(shard int, namespace, queue string) { r.poller.Hint(shard, namespace, queue) },
-		OnReady: func(shard int) { r.poller.Ready(shard) },
+		OnHint: func(process *backends.Process, shard int, namespace, queue string) {
+			r.poller.Hint(shard, namespace, queue)
+			r.streams.Hint(process.Name(), shard, namespace, queue)
+		},
+		OnReady: r.shardReady,
 	})
 	forward, err := route.NewForwarder(r.set, meter)
 	if err != nil {
@@ -97,28 +105,40 @@ func New(cfg Config) (*Router, error) {
 	if err != nil {
 		return nil, fmt.Errorf("make metrics: %w", err)
 	}
+	validator, err := rpc.NewValidator()
+	if err != nil {
+		return nil, fmt.Errorf("make validator: %w", err)
+	}
+	r.streams, err = work.New(
+		work.Config{
+			MaxStreams: cfg.MaxParkedPolls, OpenTimeout: cfg.ClaimTimeout, Recheck: cfg.PollRecheck, Validate: validator.Validate,
+		},
+		forward, r.cluster.Load, r.logger, meter)
+	if err != nil {
+		return nil, fmt.Errorf("make metrics: %w", err)
+	}
 	services := api.New(
 		api.Config{
 			CallTimeout: cfg.CallTimeout, FanOutTimeout: cfg.FanOutTimeout,
 			PayloadBytes: cfg.PayloadBytes, PayloadSetting: settingPayloadBytes,
 		},
 		forward, r.cluster.Load, r.keeper, r.poller, r.logger)
-	if err := r.mount(services); err != nil {
+	if err := r.mount(services, validator); err != nil {
 		return nil, err
 	}
 	return r, nil
 }
 
 // mount makes the server and puts the services on it.
-func (r *Router) mount(services *api.Services) error {
-	validator, err := rpc.NewValidator()
-	if err != nil {
-		return fmt.Errorf("make validator: %w", err)
-	}
+func (r *Router) mount(services *api.Services, validator *rpc.Validator) (err error) {
 	r.server, err = rpc.NewServer(rpc.ServerConfig{
 		Logger: r.logger, Telemetry: r.cfg.Telemetry, Release: r.cfg.Release, Validator: validator,
 		Interceptors: r.cfg.Interceptors, Ready: r.missing, CORSOrigins: r.cfg.CORSOrigins, TLS: r.cfg.TLS,
 		MaxMessageBytes: r.cfg.MaxMessageBytes,
+		Yielding: []string{
+			wigglev1connect.InstanceServiceStartInstanceProcedure, wigglev1connect.InstanceServiceStartInstancesProcedure,
+		},
+		Refuse: services.Refuse,
 	})
 	if err != nil {
 		return fmt.Errorf("make server: %w", err)
@@ -126,14 +146,25 @@ func (r *Router) mount(services *api.Services) error {
 	r.server.Mount(wigglev1connect.NewInstanceServiceHandler(services, r.server.Options()...))
 	r.server.Mount(wigglev1connect.NewWorkerServiceHandler(services, r.server.Options()...))
 	r.server.Mount(wigglev1connect.NewWorkflowServiceHandler(services, r.server.Options()...))
+	r.server.Handle(wigglev1connect.WorkerServiceWorkProcedure, connect.NewBidiStreamHandler(
+		wigglev1connect.WorkerServiceWorkProcedure, r.streams.Serve,
+		append(r.server.RawOptions(), connect.WithSchema(workMethod()))...))
 	r.server.Handle("GET /readyz/shards", http.HandlerFunc(r.serveShards))
 	return nil
+}
+
+// workMethod describes the one call that is not generated.
+func workMethod() protoreflect.MethodDescriptor {
+	return wigglev1.File_wiggle_v1_worker_service_proto.Services().ByName("WorkerService").Methods().ByName("Work")
 }
 
 func newClient(httpClient *http.Client, baseURL string, options []connect.ClientOption) backends.Client {
 	return backends.Client{
 		Instances: wigglev1connect.NewInstanceServiceClient(httpClient, baseURL, options...),
 		Workers:   wigglev1connect.NewWorkerServiceClient(httpClient, baseURL, options...),
+		Work: connect.NewClient[work.Request, work.Response](
+			httpClient, baseURL+wigglev1connect.WorkerServiceWorkProcedure,
+			append(slices.Clone(options), rpc.RawClientOption(), connect.WithSchema(workMethod()))...),
 		Workflows: wigglev1connect.NewWorkflowServiceClient(httpClient, baseURL, options...),
 		Shards:    wiggleinternalv1connect.NewShardServiceClient(httpClient, baseURL, options...),
 	}
@@ -160,10 +191,17 @@ func (r *Router) SetTopology(t *topology.Topology) error {
 	}
 	r.topology = t
 	r.cluster.Store(route.NewCluster(t))
+	r.streams.Sync()
 	for _, shard := range r.cluster.Load().Instances() {
-		r.poller.Ready(shard) // a new shard may have had work before we knew of it
+		r.shardReady(shard) // a new shard may have had work before we knew of it
 	}
 	return nil
+}
+
+// shardReady says that a shard can be used from now on, or that hints of it may have been missed.
+func (r *Router) shardReady(shard int) {
+	r.poller.Ready(shard)
+	r.streams.Ready(shard)
 }
 
 // Run serves until ctx is done. Then waiting polls are answered at once, calls in flight are finished, and what they rely
@@ -178,6 +216,7 @@ func (r *Router) Run(ctx context.Context) error {
 		{Name: "definitions", Run: r.keeper.Run},
 		{Name: "health", Run: blocks(r.reportHealth)},
 		{Name: "polls", Run: blocks(r.poller.Run)},
+		{Name: "streams", Run: blocks(r.streams.Run)},
 		{Name: "server", Run: r.serve},
 	}
 	return lifecycle.Run(ctx, r.cfg.Grace, components...)
@@ -208,6 +247,7 @@ func (r *Router) serve(ctx context.Context) error {
 	case <-ctx.Done():
 	}
 	r.poller.Drain()
+	r.streams.Drain()
 	err := r.server.Shutdown(lifecycle.DrainContext(ctx))
 	if serveErr := <-served; err == nil {
 		err = serveErr

@@ -96,7 +96,7 @@ func TestStartOnAShardThatIsBehind(t *testing.T) {
 		time.Sleep(time.Second)
 		c.register("new")
 		c.databases[1].update(func() { c.databases[1].down = "" })
-		time.Sleep(550 * time.Millisecond) // a status, perhaps before the loop
+		time.Sleep(700 * time.Millisecond) // a status, perhaps before the loop
 		res, err := c.instances.StartInstance(t.Context(), &wigglev1.StartInstanceRequest{Workflow: "new", Ulid: c.ulidOn(1)})
 		if err != nil || !res.GetCreated() {
 			t.Errorf("got %v, %v", res, err)

@@ -9,7 +9,9 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/wiggle-run/wiggle/proto/definition"
 	wigglev1 "github.com/wiggle-run/wiggle/proto/gen/wiggle/v1"
+	wiggle "github.com/wiggle-run/wiggle/sdk/go"
 	"github.com/wiggle-run/wiggle/services/instances"
 )
 
@@ -23,17 +25,21 @@ const (
 // TestSameEndEverywhere: random definitions end the same, with the same history but
 // for its order, in memory and on PostgreSQL, in batches of any size, over any number
 // of shards, whatever the worker repeats, reorders or hands back (ENG-2, WRK-5, WRK-10,
-// SHD-38).
+// SHD-38), and whether it reports steps one by one or, in batched mode, several
+// together with cuts at random (WRK-14).
 func TestSameEndEverywhere(t *testing.T) {
 	batches := func(n int) func(*instances.Config) {
 		return func(c *instances.Config) { c.BatchSize = n }
 	}
-	configurations := []configuration{
-		{"memory", memory},
-		{"one shard, batches of 1", onPostgres(t, 1, 1, batches(1))},
-		{"one shard, batches of 256", onPostgres(t, 1, 1, batches(256))},
-		{"two shards, batches of 1", onPostgres(t, 2, 1, batches(1))},
-		{"two shards, batches of 256", onPostgres(t, 2, 1, batches(256))},
+	twoShards := configuration{"two shards, batches of 256", onPostgres(t, 2, 1, batches(256))}
+	configurations := []setting{
+		{configuration{"memory", memory}, nil},
+		{configuration{"one shard, batches of 1", onPostgres(t, 1, 1, batches(1))}, nil},
+		{configuration{"one shard, batches of 256", onPostgres(t, 1, 1, batches(256))}, nil},
+		{configuration{"two shards, batches of 1", onPostgres(t, 2, 1, batches(1))}, nil},
+		{twoShards, nil},
+		{configuration{"memory, batched mode", memory}, []wiggle.FlowOption{wiggle.Batched()}},
+		{configuration{"two shards, batched mode", twoShards.server}, []wiggle.FlowOption{wiggle.Batched()}},
 	}
 	seeds := make([]uint64, definitions)
 	for i := range seeds {
@@ -56,18 +62,25 @@ func TestSameEndEverywhere(t *testing.T) {
 	})
 }
 
-func sameEnd(t *testing.T, seed uint64, configurations []configuration) {
+// setting is a configuration, and what is said of the flow on it.
+type setting struct {
+	configuration
+
+	flow []wiggle.FlowOption
+}
+
+func sameEnd(t *testing.T, seed uint64, configurations []setting) {
 	t.Helper()
 	t.Cleanup(func() {
 		if t.Failed() {
 			t.Logf("play it again with %s=%d", envSeed, seed)
 		}
 	})
-	flow := randomFlow(seed)
 	var first story
 	for i, c := range configurations {
 		s := &schedule{Run: newRun(t, c.server(t)), rng: rand.New(rand.NewPCG(seed, uint64(i+2)))}
-		s.RegisterFlow(flow)
+		s.RegisterFlow(randomFlow(seed, c.flow...))
+		s.graph = s.Graph()
 		got := s.play(someContext(seed))
 		if i == 0 {
 			first = got
@@ -111,7 +124,8 @@ func difference(a, b []string) []string {
 // schedule is a worker that answers in random order, repeats itself and hands back.
 type schedule struct {
 	*Run
-	rng *rand.Rand
+	rng   *rand.Rand
+	graph *definition.Graph
 	// old are reports that were sent and applied.
 	old []*wigglev1.StepReport
 }
@@ -172,8 +186,12 @@ func (s *schedule) answer(tasks []*wigglev1.Task) {
 			}
 			continue
 		}
+		report := reportOf(t, reply)
+		if t.GetBatched() {
+			report = goOnAlone(s.graph, t, s.rng.IntN(6), decide)
+		}
 		for range 1 + s.rng.IntN(2) {
-			batch = append(batch, reportOf(t, reply))
+			batch = append(batch, report)
 		}
 	}
 	fresh := len(batch)

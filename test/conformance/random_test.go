@@ -24,9 +24,9 @@ type author struct {
 }
 
 // randomFlow is the definition of a seed: every kind of node, nested in any order.
-func randomFlow(seed uint64) *wiggle.Definition {
+func randomFlow(seed uint64, opts ...wiggle.FlowOption) *wiggle.Definition {
 	a := &author{rng: rand.New(rand.NewPCG(seed, 1))}
-	return wiggle.Define("random", func(f *wiggle.Flow) { a.chain(f, 0) })
+	return wiggle.Define("random", func(f *wiggle.Flow) { a.chain(f, 0) }, opts...)
 }
 
 func (a *author) name(kind string) string {

@@ -126,6 +126,43 @@ func readRowCounts(ctx context.Context, d *database, into map[string]RowCounts) 
 	return rows.Err()
 }
 
+// Size is how large a table is, as far as PostgreSQL's statistics know.
+type Size struct {
+	// Bytes of the table with what is stored apart, and of its indexes.
+	Bytes      int64 `json:"bytes"`
+	IndexBytes int64 `json:"index_bytes"`
+	// Live and Dead rows, estimated.
+	Live int64 `json:"live_rows"`
+	Dead int64 `json:"dead_rows"`
+}
+
+// Sizes sums the sizes of tables by name over the shards.
+func (all Databases) Sizes(ctx context.Context) (map[string]Size, error) {
+	sizes := map[string]Size{}
+	for _, d := range all {
+		rows, err := d.pool.Query(ctx, `
+			select relname, pg_table_size(relid), pg_indexes_size(relid), n_live_tup, n_dead_tup from pg_stat_user_tables
+			where schemaname = current_schema()`)
+		if err != nil {
+			return nil, fmt.Errorf("read the sizes of %s: %w", d.name, err)
+		}
+		defer rows.Close()
+		for rows.Next() {
+			var name string
+			var s Size
+			if err := rows.Scan(&name, &s.Bytes, &s.IndexBytes, &s.Live, &s.Dead); err != nil {
+				return nil, fmt.Errorf("read the sizes of %s: %w", d.name, err)
+			}
+			sum := sizes[name]
+			sizes[name] = Size{sum.Bytes + s.Bytes, sum.IndexBytes + s.IndexBytes, sum.Live + s.Live, sum.Dead + s.Dead}
+		}
+		if err := rows.Err(); err != nil {
+			return nil, fmt.Errorf("read the sizes of %s: %w", d.name, err)
+		}
+	}
+	return sizes, nil
+}
+
 // StatementCalls is how many statements were executed on the shards so far, but for the bench's own, from
 // pg_stat_statements; false where that is not loaded.
 func (all Databases) StatementCalls(ctx context.Context) (int64, bool) {

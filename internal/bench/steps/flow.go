@@ -21,9 +21,19 @@ const (
 // ChainName is the workflow of so many steps.
 func ChainName(steps int) string { return fmt.Sprintf("bench-chain-%d", steps) }
 
+// BatchedChainName is the workflow of so many steps in batched mode.
+func BatchedChainName(steps int) string { return ChainName(steps) + "-batched" }
+
 // Chain is so many tasks, one after the other.
-func Chain(steps int) *wiggle.Definition {
-	return wiggle.Define(ChainName(steps), func(f *wiggle.Flow) {
+func Chain(steps int) *wiggle.Definition { return wiggle.Define(ChainName(steps), chain(steps)) }
+
+// BatchedChain is Chain in batched mode.
+func BatchedChain(steps int) *wiggle.Definition {
+	return wiggle.Define(BatchedChainName(steps), chain(steps), wiggle.Batched())
+}
+
+func chain(steps int) func(f *wiggle.Flow) {
+	return func(f *wiggle.Flow) {
 		for i := range steps {
 			activity := activityStep
 			if i == steps-1 {
@@ -31,7 +41,7 @@ func Chain(steps int) *wiggle.Definition {
 			}
 			f.Task(fmt.Sprintf("step-%d", i+1), wiggle.Activity(activity))
 		}
-	})
+	}
 }
 
 const FanoutName = "bench-fanout"

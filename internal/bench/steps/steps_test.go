@@ -49,8 +49,9 @@ func TestAcknowledged(t *testing.T) {
 	if a.now != (Totals{2, 1}) {
 		t.Errorf("%+v", a.now)
 	}
-	a.see(&wigglev1.ReportStepsResponse{Outcomes: []*wigglev1.TaskOutcome{{TaskId: "t3"}}})
+	a.see(&wigglev1.WorkResponse{Reported: []*wigglev1.TaskOutcome{{TaskId: "t3"}}})
 	a.see(&wigglev1.HeartbeatResponse{})
+	a.see(&wigglev1.ReleaseTasksResponse{Outcomes: []*wigglev1.TaskOutcome{{TaskId: "t4"}}})
 	if a.now != (Totals{3, 2}) || len(a.last) != 0 {
 		t.Errorf("%+v, %d still expected", a.now, len(a.last))
 	}

@@ -6,8 +6,9 @@ import (
 	"sync"
 )
 
-// Totals are what a worker process has brought about so far: steps whose reports the server took, and instances that
-// ended with such a step. Workers write them to a pipe, as fixed records, whenever they have changed.
+// Totals are what a worker process has brought about so far: reports that the server took, of a step each or, in batched
+// mode, of several, and instances that ended with such a report. Workers write them to a pipe, as fixed records, whenever
+// they have changed.
 type Totals struct{ Settled, Ended uint64 }
 
 const totalsBytes = 16

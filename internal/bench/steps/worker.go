@@ -112,18 +112,20 @@ func (a *acknowledged) expect(task string) {
 	a.mu.Unlock()
 }
 
-// outcomes are in every answer to reports, whatever carries it.
-type outcomes interface {
-	GetOutcomes() []*wigglev1.TaskOutcome
-}
-
+// see counts the reports that were answered, whatever carries the answers.
 func (a *acknowledged) see(answer any) {
-	o, ok := answer.(outcomes)
-	if !ok || len(o.GetOutcomes()) == 0 {
+	var outcomes []*wigglev1.TaskOutcome
+	switch answer := answer.(type) {
+	case *wigglev1.ReportStepsResponse:
+		outcomes = answer.GetOutcomes()
+	case *wigglev1.WorkResponse:
+		outcomes = answer.GetReported()
+	}
+	if len(outcomes) == 0 {
 		return
 	}
 	a.mu.Lock()
-	for _, outcome := range o.GetOutcomes() {
+	for _, outcome := range outcomes {
 		if outcome.GetFault() != nil {
 			continue
 		}
@@ -157,11 +159,11 @@ func (a *acknowledged) writeTo(ctx context.Context, out io.Writer) {
 	}
 }
 
-// WrapUnary sees the answers of ReportSteps. ReleaseTasks, whose answers look the same, is told apart by its request.
+// WrapUnary sees the answers of ReportSteps.
 func (a *acknowledged) WrapUnary(next connect.UnaryFunc) connect.UnaryFunc {
 	return func(ctx context.Context, req connect.AnyRequest) (connect.AnyResponse, error) {
 		res, err := next(ctx, req)
-		if _, ok := req.Any().(*wigglev1.ReportStepsRequest); ok && err == nil {
+		if err == nil {
 			a.see(res.Any())
 		}
 		return res, err

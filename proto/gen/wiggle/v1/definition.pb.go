@@ -23,6 +23,60 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
+// Mode says how workers report the steps of a workflow.
+type Mode int32
+
+const (
+	// Durable.
+	Mode_MODE_UNSPECIFIED Mode = 0
+	// Every step is committed before its successor is seen.
+	Mode_MODE_DURABLE Mode = 1
+	// A worker runs consecutive steps of its own queues by itself and reports them
+	// together. After a crash the steps that were not reported are run again.
+	Mode_MODE_BATCHED Mode = 2
+)
+
+// Enum value maps for Mode.
+var (
+	Mode_name = map[int32]string{
+		0: "MODE_UNSPECIFIED",
+		1: "MODE_DURABLE",
+		2: "MODE_BATCHED",
+	}
+	Mode_value = map[string]int32{
+		"MODE_UNSPECIFIED": 0,
+		"MODE_DURABLE":     1,
+		"MODE_BATCHED":     2,
+	}
+)
+
+func (x Mode) Enum() *Mode {
+	p := new(Mode)
+	*p = x
+	return p
+}
+
+func (x Mode) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (Mode) Descriptor() protoreflect.EnumDescriptor {
+	return file_wiggle_v1_definition_proto_enumTypes[0].Descriptor()
+}
+
+func (Mode) Type() protoreflect.EnumType {
+	return &file_wiggle_v1_definition_proto_enumTypes[0]
+}
+
+func (x Mode) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use Mode.Descriptor instead.
+func (Mode) EnumDescriptor() ([]byte, []int) {
+	return file_wiggle_v1_definition_proto_rawDescGZIP(), []int{0}
+}
+
 // Definition is a workflow: a graph of named nodes under a name and a version.
 // It is data and carries no code. What makes a graph valid is documented at each
 // node and checked at registration, every problem at once.
@@ -119,7 +173,9 @@ type Defaults struct {
 	Retry *RetryPolicy `protobuf:"bytes,2,opt,name=retry,proto3" json:"retry,omitempty"`
 	// Start-to-finish timeout of an attempt. Absent means none (the lease alone
 	// bounds a worker that is gone).
-	Timeout       *durationpb.Duration `protobuf:"bytes,3,opt,name=timeout,proto3" json:"timeout,omitempty"`
+	Timeout *durationpb.Duration `protobuf:"bytes,3,opt,name=timeout,proto3" json:"timeout,omitempty"`
+	// How workers report. Unspecified means durable.
+	Mode          Mode `protobuf:"varint,4,opt,name=mode,proto3,enum=wiggle.v1.Mode" json:"mode,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -173,6 +229,13 @@ func (x *Defaults) GetTimeout() *durationpb.Duration {
 		return x.Timeout
 	}
 	return nil
+}
+
+func (x *Defaults) GetMode() Mode {
+	if x != nil {
+		return x.Mode
+	}
+	return Mode_MODE_UNSPECIFIED
 }
 
 // Node is one node of the graph.
@@ -1157,11 +1220,12 @@ const file_wiggle_v1_definition_proto_rawDesc = "" +
 	"\n" +
 	"NodesEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12%\n" +
-	"\x05value\x18\x02 \x01(\v2\x0f.wiggle.v1.NodeR\x05value:\x028\x01\"\x89\x01\n" +
+	"\x05value\x18\x02 \x01(\v2\x0f.wiggle.v1.NodeR\x05value:\x028\x01\"\xa8\x01\n" +
 	"\bDefaults\x12\x14\n" +
 	"\x05queue\x18\x01 \x01(\tR\x05queue\x12,\n" +
 	"\x05retry\x18\x02 \x01(\v2\x16.wiggle.v1.RetryPolicyR\x05retry\x123\n" +
-	"\atimeout\x18\x03 \x01(\v2\x19.google.protobuf.DurationR\atimeoutJ\x04\b\x04\x10\x05\"\x82\x03\n" +
+	"\atimeout\x18\x03 \x01(\v2\x19.google.protobuf.DurationR\atimeout\x12#\n" +
+	"\x04mode\x18\x04 \x01(\x0e2\x0f.wiggle.v1.ModeR\x04mode\"\x82\x03\n" +
 	"\x04Node\x12)\n" +
 	"\x04task\x18\x01 \x01(\v2\x13.wiggle.v1.TaskNodeH\x00R\x04task\x12)\n" +
 	"\x04gate\x18\x02 \x01(\v2\x13.wiggle.v1.GateNodeH\x00R\x04gate\x12/\n" +
@@ -1231,7 +1295,11 @@ const file_wiggle_v1_definition_proto_rawDesc = "" +
 	"\x04next\x18\x01 \x01(\tR\x04next\"9\n" +
 	"\aEndNode\x12\x16\n" +
 	"\x06failed\x18\x01 \x01(\bR\x06failed\x12\x16\n" +
-	"\x06reason\x18\x02 \x01(\tR\x06reasonB\xa0\x01\n" +
+	"\x06reason\x18\x02 \x01(\tR\x06reason*@\n" +
+	"\x04Mode\x12\x14\n" +
+	"\x10MODE_UNSPECIFIED\x10\x00\x12\x10\n" +
+	"\fMODE_DURABLE\x10\x01\x12\x10\n" +
+	"\fMODE_BATCHED\x10\x02B\xa0\x01\n" +
 	"\rcom.wiggle.v1B\x0fDefinitionProtoP\x01Z9github.com/wiggle-run/wiggle/proto/gen/wiggle/v1;wigglev1\xa2\x02\x03WXX\xaa\x02\tWiggle.V1\xca\x02\tWiggle\\V1\xe2\x02\x15Wiggle\\V1\\GPBMetadata\xea\x02\n" +
 	"Wiggle::V1b\x06proto3"
 
@@ -1247,55 +1315,58 @@ func file_wiggle_v1_definition_proto_rawDescGZIP() []byte {
 	return file_wiggle_v1_definition_proto_rawDescData
 }
 
+var file_wiggle_v1_definition_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
 var file_wiggle_v1_definition_proto_msgTypes = make([]protoimpl.MessageInfo, 16)
 var file_wiggle_v1_definition_proto_goTypes = []any{
-	(*Definition)(nil),          // 0: wiggle.v1.Definition
-	(*Defaults)(nil),            // 1: wiggle.v1.Defaults
-	(*Node)(nil),                // 2: wiggle.v1.Node
-	(*Step)(nil),                // 3: wiggle.v1.Step
-	(*RetryPolicy)(nil),         // 4: wiggle.v1.RetryPolicy
-	(*TaskNode)(nil),            // 5: wiggle.v1.TaskNode
-	(*GateNode)(nil),            // 6: wiggle.v1.GateNode
-	(*ChooseNode)(nil),          // 7: wiggle.v1.ChooseNode
-	(*SleepNode)(nil),           // 8: wiggle.v1.SleepNode
-	(*ForkNode)(nil),            // 9: wiggle.v1.ForkNode
-	(*Branch)(nil),              // 10: wiggle.v1.Branch
-	(*ForEachNode)(nil),         // 11: wiggle.v1.ForEachNode
-	(*JoinNode)(nil),            // 12: wiggle.v1.JoinNode
-	(*EndNode)(nil),             // 13: wiggle.v1.EndNode
-	nil,                         // 14: wiggle.v1.Definition.NodesEntry
-	nil,                         // 15: wiggle.v1.ChooseNode.CasesEntry
-	(*durationpb.Duration)(nil), // 16: google.protobuf.Duration
+	(Mode)(0),                   // 0: wiggle.v1.Mode
+	(*Definition)(nil),          // 1: wiggle.v1.Definition
+	(*Defaults)(nil),            // 2: wiggle.v1.Defaults
+	(*Node)(nil),                // 3: wiggle.v1.Node
+	(*Step)(nil),                // 4: wiggle.v1.Step
+	(*RetryPolicy)(nil),         // 5: wiggle.v1.RetryPolicy
+	(*TaskNode)(nil),            // 6: wiggle.v1.TaskNode
+	(*GateNode)(nil),            // 7: wiggle.v1.GateNode
+	(*ChooseNode)(nil),          // 8: wiggle.v1.ChooseNode
+	(*SleepNode)(nil),           // 9: wiggle.v1.SleepNode
+	(*ForkNode)(nil),            // 10: wiggle.v1.ForkNode
+	(*Branch)(nil),              // 11: wiggle.v1.Branch
+	(*ForEachNode)(nil),         // 12: wiggle.v1.ForEachNode
+	(*JoinNode)(nil),            // 13: wiggle.v1.JoinNode
+	(*EndNode)(nil),             // 14: wiggle.v1.EndNode
+	nil,                         // 15: wiggle.v1.Definition.NodesEntry
+	nil,                         // 16: wiggle.v1.ChooseNode.CasesEntry
+	(*durationpb.Duration)(nil), // 17: google.protobuf.Duration
 }
 var file_wiggle_v1_definition_proto_depIdxs = []int32{
-	14, // 0: wiggle.v1.Definition.nodes:type_name -> wiggle.v1.Definition.NodesEntry
-	1,  // 1: wiggle.v1.Definition.defaults:type_name -> wiggle.v1.Defaults
-	4,  // 2: wiggle.v1.Defaults.retry:type_name -> wiggle.v1.RetryPolicy
-	16, // 3: wiggle.v1.Defaults.timeout:type_name -> google.protobuf.Duration
-	5,  // 4: wiggle.v1.Node.task:type_name -> wiggle.v1.TaskNode
-	6,  // 5: wiggle.v1.Node.gate:type_name -> wiggle.v1.GateNode
-	7,  // 6: wiggle.v1.Node.choose:type_name -> wiggle.v1.ChooseNode
-	8,  // 7: wiggle.v1.Node.sleep:type_name -> wiggle.v1.SleepNode
-	9,  // 8: wiggle.v1.Node.fork:type_name -> wiggle.v1.ForkNode
-	11, // 9: wiggle.v1.Node.for_each:type_name -> wiggle.v1.ForEachNode
-	12, // 10: wiggle.v1.Node.join:type_name -> wiggle.v1.JoinNode
-	13, // 11: wiggle.v1.Node.end:type_name -> wiggle.v1.EndNode
-	4,  // 12: wiggle.v1.Step.retry:type_name -> wiggle.v1.RetryPolicy
-	16, // 13: wiggle.v1.Step.timeout:type_name -> google.protobuf.Duration
-	16, // 14: wiggle.v1.RetryPolicy.initial_backoff:type_name -> google.protobuf.Duration
-	16, // 15: wiggle.v1.RetryPolicy.max_backoff:type_name -> google.protobuf.Duration
-	3,  // 16: wiggle.v1.TaskNode.step:type_name -> wiggle.v1.Step
-	3,  // 17: wiggle.v1.GateNode.step:type_name -> wiggle.v1.Step
-	3,  // 18: wiggle.v1.ChooseNode.step:type_name -> wiggle.v1.Step
-	15, // 19: wiggle.v1.ChooseNode.cases:type_name -> wiggle.v1.ChooseNode.CasesEntry
-	16, // 20: wiggle.v1.SleepNode.duration:type_name -> google.protobuf.Duration
-	10, // 21: wiggle.v1.ForkNode.branches:type_name -> wiggle.v1.Branch
-	2,  // 22: wiggle.v1.Definition.NodesEntry.value:type_name -> wiggle.v1.Node
-	23, // [23:23] is the sub-list for method output_type
-	23, // [23:23] is the sub-list for method input_type
-	23, // [23:23] is the sub-list for extension type_name
-	23, // [23:23] is the sub-list for extension extendee
-	0,  // [0:23] is the sub-list for field type_name
+	15, // 0: wiggle.v1.Definition.nodes:type_name -> wiggle.v1.Definition.NodesEntry
+	2,  // 1: wiggle.v1.Definition.defaults:type_name -> wiggle.v1.Defaults
+	5,  // 2: wiggle.v1.Defaults.retry:type_name -> wiggle.v1.RetryPolicy
+	17, // 3: wiggle.v1.Defaults.timeout:type_name -> google.protobuf.Duration
+	0,  // 4: wiggle.v1.Defaults.mode:type_name -> wiggle.v1.Mode
+	6,  // 5: wiggle.v1.Node.task:type_name -> wiggle.v1.TaskNode
+	7,  // 6: wiggle.v1.Node.gate:type_name -> wiggle.v1.GateNode
+	8,  // 7: wiggle.v1.Node.choose:type_name -> wiggle.v1.ChooseNode
+	9,  // 8: wiggle.v1.Node.sleep:type_name -> wiggle.v1.SleepNode
+	10, // 9: wiggle.v1.Node.fork:type_name -> wiggle.v1.ForkNode
+	12, // 10: wiggle.v1.Node.for_each:type_name -> wiggle.v1.ForEachNode
+	13, // 11: wiggle.v1.Node.join:type_name -> wiggle.v1.JoinNode
+	14, // 12: wiggle.v1.Node.end:type_name -> wiggle.v1.EndNode
+	5,  // 13: wiggle.v1.Step.retry:type_name -> wiggle.v1.RetryPolicy
+	17, // 14: wiggle.v1.Step.timeout:type_name -> google.protobuf.Duration
+	17, // 15: wiggle.v1.RetryPolicy.initial_backoff:type_name -> google.protobuf.Duration
+	17, // 16: wiggle.v1.RetryPolicy.max_backoff:type_name -> google.protobuf.Duration
+	4,  // 17: wiggle.v1.TaskNode.step:type_name -> wiggle.v1.Step
+	4,  // 18: wiggle.v1.GateNode.step:type_name -> wiggle.v1.Step
+	4,  // 19: wiggle.v1.ChooseNode.step:type_name -> wiggle.v1.Step
+	16, // 20: wiggle.v1.ChooseNode.cases:type_name -> wiggle.v1.ChooseNode.CasesEntry
+	17, // 21: wiggle.v1.SleepNode.duration:type_name -> google.protobuf.Duration
+	11, // 22: wiggle.v1.ForkNode.branches:type_name -> wiggle.v1.Branch
+	3,  // 23: wiggle.v1.Definition.NodesEntry.value:type_name -> wiggle.v1.Node
+	24, // [24:24] is the sub-list for method output_type
+	24, // [24:24] is the sub-list for method input_type
+	24, // [24:24] is the sub-list for extension type_name
+	24, // [24:24] is the sub-list for extension extendee
+	0,  // [0:24] is the sub-list for field type_name
 }
 
 func init() { file_wiggle_v1_definition_proto_init() }
@@ -1324,13 +1395,14 @@ func file_wiggle_v1_definition_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_wiggle_v1_definition_proto_rawDesc), len(file_wiggle_v1_definition_proto_rawDesc)),
-			NumEnums:      0,
+			NumEnums:      1,
 			NumMessages:   16,
 			NumExtensions: 0,
 			NumServices:   0,
 		},
 		GoTypes:           file_wiggle_v1_definition_proto_goTypes,
 		DependencyIndexes: file_wiggle_v1_definition_proto_depIdxs,
+		EnumInfos:         file_wiggle_v1_definition_proto_enumTypes,
 		MessageInfos:      file_wiggle_v1_definition_proto_msgTypes,
 	}.Build()
 	File_wiggle_v1_definition_proto = out.File

@@ -89,6 +89,412 @@ func (TaskKind) EnumDescriptor() ([]byte, []int) {
 	return file_wiggle_v1_worker_service_proto_rawDescGZIP(), []int{0}
 }
 
+// WorkRequest is one message of a worker. A server reads what is in it in the order
+// of the fields.
+type WorkRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Who the worker is. Required in the first message, refused in others.
+	Hello *WorkHello `protobuf:"bytes,1,opt,name=hello,proto3" json:"hello,omitempty"`
+	// Steps that are done, at most 1000. Each is answered in WorkResponse.reported.
+	Reports []*StepReport `protobuf:"bytes,2,rep,name=reports,proto3" json:"reports,omitempty"`
+	// Attempts that failed, at most 1000. Each is answered in WorkResponse.failed.
+	Failures []*FailTaskRequest `protobuf:"bytes,3,rep,name=failures,proto3" json:"failures,omitempty"`
+	// Leases to extend, at most 1000. Each is answered in WorkResponse.beats.
+	Beats []*Beat `protobuf:"bytes,4,rep,name=beats,proto3" json:"beats,omitempty"`
+	// Tasks to hand back, at most 1000. Each is answered in WorkResponse.released.
+	Releases []*TaskLease `protobuf:"bytes,5,rep,name=releases,proto3" json:"releases,omitempty"`
+	// How many more tasks the worker takes, beyond what it granted before. A task that
+	// is sent uses up one. What comes with a report may be spent on the step that
+	// follows it, in the transaction of the report.
+	Credits int32 `protobuf:"varint,6,opt,name=credits,proto3" json:"credits,omitempty"`
+	// Takes back up to so many credits that are not used up. WorkResponse.revoked says
+	// how many were.
+	Revoke int32 `protobuf:"varint,7,opt,name=revoke,proto3" json:"revoke,omitempty"`
+	// How many tasks have come on this stream so far. What a stream that broke did not
+	// confirm, and the next hello does not hold, is handed back.
+	Received int64 `protobuf:"varint,8,opt,name=received,proto3" json:"received,omitempty"`
+	// Have the server look for tasks: another process may have made some ready.
+	Look          bool `protobuf:"varint,9,opt,name=look,proto3" json:"look,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *WorkRequest) Reset() {
+	*x = WorkRequest{}
+	mi := &file_wiggle_v1_worker_service_proto_msgTypes[0]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *WorkRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*WorkRequest) ProtoMessage() {}
+
+func (x *WorkRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_wiggle_v1_worker_service_proto_msgTypes[0]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use WorkRequest.ProtoReflect.Descriptor instead.
+func (*WorkRequest) Descriptor() ([]byte, []int) {
+	return file_wiggle_v1_worker_service_proto_rawDescGZIP(), []int{0}
+}
+
+func (x *WorkRequest) GetHello() *WorkHello {
+	if x != nil {
+		return x.Hello
+	}
+	return nil
+}
+
+func (x *WorkRequest) GetReports() []*StepReport {
+	if x != nil {
+		return x.Reports
+	}
+	return nil
+}
+
+func (x *WorkRequest) GetFailures() []*FailTaskRequest {
+	if x != nil {
+		return x.Failures
+	}
+	return nil
+}
+
+func (x *WorkRequest) GetBeats() []*Beat {
+	if x != nil {
+		return x.Beats
+	}
+	return nil
+}
+
+func (x *WorkRequest) GetReleases() []*TaskLease {
+	if x != nil {
+		return x.Releases
+	}
+	return nil
+}
+
+func (x *WorkRequest) GetCredits() int32 {
+	if x != nil {
+		return x.Credits
+	}
+	return 0
+}
+
+func (x *WorkRequest) GetRevoke() int32 {
+	if x != nil {
+		return x.Revoke
+	}
+	return 0
+}
+
+func (x *WorkRequest) GetReceived() int64 {
+	if x != nil {
+		return x.Received
+	}
+	return 0
+}
+
+func (x *WorkRequest) GetLook() bool {
+	if x != nil {
+		return x.Look
+	}
+	return false
+}
+
+// WorkHello opens a stream.
+type WorkHello struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Namespace. Empty means "default".
+	Namespace string `protobuf:"bytes,1,opt,name=namespace,proto3" json:"namespace,omitempty"`
+	// Name of the worker, for people and for the history. No two workers may have the same.
+	Worker string `protobuf:"bytes,2,opt,name=worker,proto3" json:"worker,omitempty"`
+	// Queues to take from. Empty means "default".
+	Queues []string `protobuf:"bytes,3,rep,name=queues,proto3" json:"queues,omitempty"`
+	// Workflows that the worker serves. Empty means every one.
+	Workflows []*WorkflowBinding `protobuf:"bytes,4,rep,name=workflows,proto3" json:"workflows,omitempty"`
+	// How long a lease the worker wants. Absent means 30 s; 1 s to 1 h.
+	Lease *durationpb.Duration `protobuf:"bytes,5,opt,name=lease,proto3" json:"lease,omitempty"`
+	// Tasks that the worker has from an earlier stream and still holds.
+	Held          []*TaskLease `protobuf:"bytes,6,rep,name=held,proto3" json:"held,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *WorkHello) Reset() {
+	*x = WorkHello{}
+	mi := &file_wiggle_v1_worker_service_proto_msgTypes[1]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *WorkHello) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*WorkHello) ProtoMessage() {}
+
+func (x *WorkHello) ProtoReflect() protoreflect.Message {
+	mi := &file_wiggle_v1_worker_service_proto_msgTypes[1]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use WorkHello.ProtoReflect.Descriptor instead.
+func (*WorkHello) Descriptor() ([]byte, []int) {
+	return file_wiggle_v1_worker_service_proto_rawDescGZIP(), []int{1}
+}
+
+func (x *WorkHello) GetNamespace() string {
+	if x != nil {
+		return x.Namespace
+	}
+	return ""
+}
+
+func (x *WorkHello) GetWorker() string {
+	if x != nil {
+		return x.Worker
+	}
+	return ""
+}
+
+func (x *WorkHello) GetQueues() []string {
+	if x != nil {
+		return x.Queues
+	}
+	return nil
+}
+
+func (x *WorkHello) GetWorkflows() []*WorkflowBinding {
+	if x != nil {
+		return x.Workflows
+	}
+	return nil
+}
+
+func (x *WorkHello) GetLease() *durationpb.Duration {
+	if x != nil {
+		return x.Lease
+	}
+	return nil
+}
+
+func (x *WorkHello) GetHeld() []*TaskLease {
+	if x != nil {
+		return x.Held
+	}
+	return nil
+}
+
+// WorkResponse is one message of the server.
+type WorkResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Tasks that are leased to the worker now.
+	Tasks []*Task `protobuf:"bytes,1,rep,name=tasks,proto3" json:"tasks,omitempty"`
+	// The contexts that tasks of this message name by their base_index.
+	BaseContexts []*Payload `protobuf:"bytes,2,rep,name=base_contexts,json=baseContexts,proto3" json:"base_contexts,omitempty"`
+	// Answers to reports, in no particular order.
+	Reported []*TaskOutcome `protobuf:"bytes,3,rep,name=reported,proto3" json:"reported,omitempty"`
+	// Answers to failures.
+	Failed []*FailureOutcome `protobuf:"bytes,4,rep,name=failed,proto3" json:"failed,omitempty"`
+	// Answers to beats.
+	Beats []*BeatOutcome `protobuf:"bytes,5,rep,name=beats,proto3" json:"beats,omitempty"`
+	// Answers to releases.
+	Released []*TaskOutcome `protobuf:"bytes,6,rep,name=released,proto3" json:"released,omitempty"`
+	// How many credits were taken back.
+	Revoked int32 `protobuf:"varint,7,opt,name=revoked,proto3" json:"revoked,omitempty"`
+	// The server goes down or away: open another stream. What was sent is still
+	// answered here.
+	Draining      bool `protobuf:"varint,8,opt,name=draining,proto3" json:"draining,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *WorkResponse) Reset() {
+	*x = WorkResponse{}
+	mi := &file_wiggle_v1_worker_service_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *WorkResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*WorkResponse) ProtoMessage() {}
+
+func (x *WorkResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_wiggle_v1_worker_service_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use WorkResponse.ProtoReflect.Descriptor instead.
+func (*WorkResponse) Descriptor() ([]byte, []int) {
+	return file_wiggle_v1_worker_service_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *WorkResponse) GetTasks() []*Task {
+	if x != nil {
+		return x.Tasks
+	}
+	return nil
+}
+
+func (x *WorkResponse) GetBaseContexts() []*Payload {
+	if x != nil {
+		return x.BaseContexts
+	}
+	return nil
+}
+
+func (x *WorkResponse) GetReported() []*TaskOutcome {
+	if x != nil {
+		return x.Reported
+	}
+	return nil
+}
+
+func (x *WorkResponse) GetFailed() []*FailureOutcome {
+	if x != nil {
+		return x.Failed
+	}
+	return nil
+}
+
+func (x *WorkResponse) GetBeats() []*BeatOutcome {
+	if x != nil {
+		return x.Beats
+	}
+	return nil
+}
+
+func (x *WorkResponse) GetReleased() []*TaskOutcome {
+	if x != nil {
+		return x.Released
+	}
+	return nil
+}
+
+func (x *WorkResponse) GetRevoked() int32 {
+	if x != nil {
+		return x.Revoked
+	}
+	return 0
+}
+
+func (x *WorkResponse) GetDraining() bool {
+	if x != nil {
+		return x.Draining
+	}
+	return false
+}
+
+// FailureOutcome is the answer to one failed attempt.
+type FailureOutcome struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Id of the task.
+	TaskId string `protobuf:"bytes,1,opt,name=task_id,json=taskId,proto3" json:"task_id,omitempty"`
+	// The lease under which it was reported.
+	Lease string `protobuf:"bytes,2,opt,name=lease,proto3" json:"lease,omitempty"`
+	// Absent if it was applied.
+	Fault *Fault `protobuf:"bytes,3,opt,name=fault,proto3" json:"fault,omitempty"`
+	// As in FailTaskResponse.
+	WillRetry bool `protobuf:"varint,4,opt,name=will_retry,json=willRetry,proto3" json:"will_retry,omitempty"`
+	// As in FailTaskResponse.
+	RetryAt       *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=retry_at,json=retryAt,proto3" json:"retry_at,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *FailureOutcome) Reset() {
+	*x = FailureOutcome{}
+	mi := &file_wiggle_v1_worker_service_proto_msgTypes[3]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *FailureOutcome) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*FailureOutcome) ProtoMessage() {}
+
+func (x *FailureOutcome) ProtoReflect() protoreflect.Message {
+	mi := &file_wiggle_v1_worker_service_proto_msgTypes[3]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use FailureOutcome.ProtoReflect.Descriptor instead.
+func (*FailureOutcome) Descriptor() ([]byte, []int) {
+	return file_wiggle_v1_worker_service_proto_rawDescGZIP(), []int{3}
+}
+
+func (x *FailureOutcome) GetTaskId() string {
+	if x != nil {
+		return x.TaskId
+	}
+	return ""
+}
+
+func (x *FailureOutcome) GetLease() string {
+	if x != nil {
+		return x.Lease
+	}
+	return ""
+}
+
+func (x *FailureOutcome) GetFault() *Fault {
+	if x != nil {
+		return x.Fault
+	}
+	return nil
+}
+
+func (x *FailureOutcome) GetWillRetry() bool {
+	if x != nil {
+		return x.WillRetry
+	}
+	return false
+}
+
+func (x *FailureOutcome) GetRetryAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.RetryAt
+	}
+	return nil
+}
+
 // WorkflowBinding names the version of a workflow that a worker serves.
 type WorkflowBinding struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -102,7 +508,7 @@ type WorkflowBinding struct {
 
 func (x *WorkflowBinding) Reset() {
 	*x = WorkflowBinding{}
-	mi := &file_wiggle_v1_worker_service_proto_msgTypes[0]
+	mi := &file_wiggle_v1_worker_service_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -114,7 +520,7 @@ func (x *WorkflowBinding) String() string {
 func (*WorkflowBinding) ProtoMessage() {}
 
 func (x *WorkflowBinding) ProtoReflect() protoreflect.Message {
-	mi := &file_wiggle_v1_worker_service_proto_msgTypes[0]
+	mi := &file_wiggle_v1_worker_service_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -127,7 +533,7 @@ func (x *WorkflowBinding) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WorkflowBinding.ProtoReflect.Descriptor instead.
 func (*WorkflowBinding) Descriptor() ([]byte, []int) {
-	return file_wiggle_v1_worker_service_proto_rawDescGZIP(), []int{0}
+	return file_wiggle_v1_worker_service_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *WorkflowBinding) GetWorkflow() string {
@@ -171,7 +577,7 @@ type PollTasksRequest struct {
 
 func (x *PollTasksRequest) Reset() {
 	*x = PollTasksRequest{}
-	mi := &file_wiggle_v1_worker_service_proto_msgTypes[1]
+	mi := &file_wiggle_v1_worker_service_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -183,7 +589,7 @@ func (x *PollTasksRequest) String() string {
 func (*PollTasksRequest) ProtoMessage() {}
 
 func (x *PollTasksRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_wiggle_v1_worker_service_proto_msgTypes[1]
+	mi := &file_wiggle_v1_worker_service_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -196,7 +602,7 @@ func (x *PollTasksRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PollTasksRequest.ProtoReflect.Descriptor instead.
 func (*PollTasksRequest) Descriptor() ([]byte, []int) {
-	return file_wiggle_v1_worker_service_proto_rawDescGZIP(), []int{1}
+	return file_wiggle_v1_worker_service_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *PollTasksRequest) GetNamespace() string {
@@ -270,7 +676,7 @@ type PollTasksResponse struct {
 
 func (x *PollTasksResponse) Reset() {
 	*x = PollTasksResponse{}
-	mi := &file_wiggle_v1_worker_service_proto_msgTypes[2]
+	mi := &file_wiggle_v1_worker_service_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -282,7 +688,7 @@ func (x *PollTasksResponse) String() string {
 func (*PollTasksResponse) ProtoMessage() {}
 
 func (x *PollTasksResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_wiggle_v1_worker_service_proto_msgTypes[2]
+	mi := &file_wiggle_v1_worker_service_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -295,7 +701,7 @@ func (x *PollTasksResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PollTasksResponse.ProtoReflect.Descriptor instead.
 func (*PollTasksResponse) Descriptor() ([]byte, []int) {
-	return file_wiggle_v1_worker_service_proto_rawDescGZIP(), []int{2}
+	return file_wiggle_v1_worker_service_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *PollTasksResponse) GetTasks() []*Task {
@@ -372,14 +778,17 @@ type Task struct {
 	ByName bool `protobuf:"varint,24,opt,name=by_name,json=byName,proto3" json:"by_name,omitempty"`
 	// Where share_base_contexts was asked for: which of the answer's base_contexts
 	// is this task's, from 1. 0: it has none.
-	BaseIndex     int32 `protobuf:"varint,25,opt,name=base_index,json=baseIndex,proto3" json:"base_index,omitempty"`
+	BaseIndex int32 `protobuf:"varint,25,opt,name=base_index,json=baseIndex,proto3" json:"base_index,omitempty"`
+	// The workflow is batched: the worker may run the steps that follow by itself and
+	// report them in one message (StepReport.followed_by).
+	Batched       bool `protobuf:"varint,26,opt,name=batched,proto3" json:"batched,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Task) Reset() {
 	*x = Task{}
-	mi := &file_wiggle_v1_worker_service_proto_msgTypes[3]
+	mi := &file_wiggle_v1_worker_service_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -391,7 +800,7 @@ func (x *Task) String() string {
 func (*Task) ProtoMessage() {}
 
 func (x *Task) ProtoReflect() protoreflect.Message {
-	mi := &file_wiggle_v1_worker_service_proto_msgTypes[3]
+	mi := &file_wiggle_v1_worker_service_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -404,7 +813,7 @@ func (x *Task) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Task.ProtoReflect.Descriptor instead.
 func (*Task) Descriptor() ([]byte, []int) {
-	return file_wiggle_v1_worker_service_proto_rawDescGZIP(), []int{3}
+	return file_wiggle_v1_worker_service_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *Task) GetId() string {
@@ -582,6 +991,13 @@ func (x *Task) GetBaseIndex() int32 {
 	return 0
 }
 
+func (x *Task) GetBatched() bool {
+	if x != nil {
+		return x.Batched
+	}
+	return false
+}
+
 // Element tells which branch a token is in.
 type Element struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -595,7 +1011,7 @@ type Element struct {
 
 func (x *Element) Reset() {
 	*x = Element{}
-	mi := &file_wiggle_v1_worker_service_proto_msgTypes[4]
+	mi := &file_wiggle_v1_worker_service_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -607,7 +1023,7 @@ func (x *Element) String() string {
 func (*Element) ProtoMessage() {}
 
 func (x *Element) ProtoReflect() protoreflect.Message {
-	mi := &file_wiggle_v1_worker_service_proto_msgTypes[4]
+	mi := &file_wiggle_v1_worker_service_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -620,7 +1036,7 @@ func (x *Element) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Element.ProtoReflect.Descriptor instead.
 func (*Element) Descriptor() ([]byte, []int) {
-	return file_wiggle_v1_worker_service_proto_rawDescGZIP(), []int{4}
+	return file_wiggle_v1_worker_service_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *Element) GetIndex() int32 {
@@ -650,7 +1066,7 @@ type BranchResult struct {
 
 func (x *BranchResult) Reset() {
 	*x = BranchResult{}
-	mi := &file_wiggle_v1_worker_service_proto_msgTypes[5]
+	mi := &file_wiggle_v1_worker_service_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -662,7 +1078,7 @@ func (x *BranchResult) String() string {
 func (*BranchResult) ProtoMessage() {}
 
 func (x *BranchResult) ProtoReflect() protoreflect.Message {
-	mi := &file_wiggle_v1_worker_service_proto_msgTypes[5]
+	mi := &file_wiggle_v1_worker_service_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -675,7 +1091,7 @@ func (x *BranchResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BranchResult.ProtoReflect.Descriptor instead.
 func (*BranchResult) Descriptor() ([]byte, []int) {
-	return file_wiggle_v1_worker_service_proto_rawDescGZIP(), []int{5}
+	return file_wiggle_v1_worker_service_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *BranchResult) GetElement() *Element {
@@ -711,14 +1127,17 @@ type StepReport struct {
 	// When the worker began, by its own clock.
 	StartedAt *timestamppb.Timestamp `protobuf:"bytes,7,opt,name=started_at,json=startedAt,proto3" json:"started_at,omitempty"`
 	// When the worker finished, by its own clock.
-	FinishedAt    *timestamppb.Timestamp `protobuf:"bytes,8,opt,name=finished_at,json=finishedAt,proto3" json:"finished_at,omitempty"`
+	FinishedAt *timestamppb.Timestamp `protobuf:"bytes,8,opt,name=finished_at,json=finishedAt,proto3" json:"finished_at,omitempty"`
+	// Steps that the worker ran after this one by itself, in order (batched mode). They
+	// are applied with it or not at all.
+	FollowedBy    []*FollowingStep `protobuf:"bytes,11,rep,name=followed_by,json=followedBy,proto3" json:"followed_by,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *StepReport) Reset() {
 	*x = StepReport{}
-	mi := &file_wiggle_v1_worker_service_proto_msgTypes[6]
+	mi := &file_wiggle_v1_worker_service_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -730,7 +1149,7 @@ func (x *StepReport) String() string {
 func (*StepReport) ProtoMessage() {}
 
 func (x *StepReport) ProtoReflect() protoreflect.Message {
-	mi := &file_wiggle_v1_worker_service_proto_msgTypes[6]
+	mi := &file_wiggle_v1_worker_service_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -743,7 +1162,7 @@ func (x *StepReport) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StepReport.ProtoReflect.Descriptor instead.
 func (*StepReport) Descriptor() ([]byte, []int) {
-	return file_wiggle_v1_worker_service_proto_rawDescGZIP(), []int{6}
+	return file_wiggle_v1_worker_service_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *StepReport) GetTaskId() string {
@@ -817,6 +1236,13 @@ func (x *StepReport) GetFinishedAt() *timestamppb.Timestamp {
 	return nil
 }
 
+func (x *StepReport) GetFollowedBy() []*FollowingStep {
+	if x != nil {
+		return x.FollowedBy
+	}
+	return nil
+}
+
 type isStepReport_Outcome interface {
 	isStepReport_Outcome()
 }
@@ -849,6 +1275,155 @@ func (*StepReport_Gate) isStepReport_Outcome() {}
 
 func (*StepReport_Choice) isStepReport_Outcome() {}
 
+// FollowingStep is one step of a batched workflow that its worker ran without asking.
+type FollowingStep struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Node at which the worker found the token. The report is refused if the server
+	// finds it at another.
+	Node string `protobuf:"bytes,1,opt,name=node,proto3" json:"node,omitempty"`
+	// What came out, as in StepReport.
+	//
+	// Types that are valid to be assigned to Outcome:
+	//
+	//	*FollowingStep_Result
+	//	*FollowingStep_Unchanged
+	//	*FollowingStep_Gate
+	//	*FollowingStep_Choice
+	Outcome isFollowingStep_Outcome `protobuf_oneof:"outcome"`
+	// When the worker began, by its own clock.
+	StartedAt *timestamppb.Timestamp `protobuf:"bytes,6,opt,name=started_at,json=startedAt,proto3" json:"started_at,omitempty"`
+	// When the worker finished, by its own clock.
+	FinishedAt    *timestamppb.Timestamp `protobuf:"bytes,7,opt,name=finished_at,json=finishedAt,proto3" json:"finished_at,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *FollowingStep) Reset() {
+	*x = FollowingStep{}
+	mi := &file_wiggle_v1_worker_service_proto_msgTypes[11]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *FollowingStep) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*FollowingStep) ProtoMessage() {}
+
+func (x *FollowingStep) ProtoReflect() protoreflect.Message {
+	mi := &file_wiggle_v1_worker_service_proto_msgTypes[11]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use FollowingStep.ProtoReflect.Descriptor instead.
+func (*FollowingStep) Descriptor() ([]byte, []int) {
+	return file_wiggle_v1_worker_service_proto_rawDescGZIP(), []int{11}
+}
+
+func (x *FollowingStep) GetNode() string {
+	if x != nil {
+		return x.Node
+	}
+	return ""
+}
+
+func (x *FollowingStep) GetOutcome() isFollowingStep_Outcome {
+	if x != nil {
+		return x.Outcome
+	}
+	return nil
+}
+
+func (x *FollowingStep) GetResult() *Payload {
+	if x != nil {
+		if x, ok := x.Outcome.(*FollowingStep_Result); ok {
+			return x.Result
+		}
+	}
+	return nil
+}
+
+func (x *FollowingStep) GetUnchanged() *Unchanged {
+	if x != nil {
+		if x, ok := x.Outcome.(*FollowingStep_Unchanged); ok {
+			return x.Unchanged
+		}
+	}
+	return nil
+}
+
+func (x *FollowingStep) GetGate() bool {
+	if x != nil {
+		if x, ok := x.Outcome.(*FollowingStep_Gate); ok {
+			return x.Gate
+		}
+	}
+	return false
+}
+
+func (x *FollowingStep) GetChoice() string {
+	if x != nil {
+		if x, ok := x.Outcome.(*FollowingStep_Choice); ok {
+			return x.Choice
+		}
+	}
+	return ""
+}
+
+func (x *FollowingStep) GetStartedAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.StartedAt
+	}
+	return nil
+}
+
+func (x *FollowingStep) GetFinishedAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.FinishedAt
+	}
+	return nil
+}
+
+type isFollowingStep_Outcome interface {
+	isFollowingStep_Outcome()
+}
+
+type FollowingStep_Result struct {
+	// The result of a task.
+	Result *Payload `protobuf:"bytes,2,opt,name=result,proto3,oneof"`
+}
+
+type FollowingStep_Unchanged struct {
+	// The context stays as it is.
+	Unchanged *Unchanged `protobuf:"bytes,3,opt,name=unchanged,proto3,oneof"`
+}
+
+type FollowingStep_Gate struct {
+	// The answer of a gate.
+	Gate bool `protobuf:"varint,4,opt,name=gate,proto3,oneof"`
+}
+
+type FollowingStep_Choice struct {
+	// The answer of a choose.
+	Choice string `protobuf:"bytes,5,opt,name=choice,proto3,oneof"`
+}
+
+func (*FollowingStep_Result) isFollowingStep_Outcome() {}
+
+func (*FollowingStep_Unchanged) isFollowingStep_Outcome() {}
+
+func (*FollowingStep_Gate) isFollowingStep_Outcome() {}
+
+func (*FollowingStep_Choice) isFollowingStep_Outcome() {}
+
 // Unchanged says that the context stays as it is.
 type Unchanged struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -858,7 +1433,7 @@ type Unchanged struct {
 
 func (x *Unchanged) Reset() {
 	*x = Unchanged{}
-	mi := &file_wiggle_v1_worker_service_proto_msgTypes[7]
+	mi := &file_wiggle_v1_worker_service_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -870,7 +1445,7 @@ func (x *Unchanged) String() string {
 func (*Unchanged) ProtoMessage() {}
 
 func (x *Unchanged) ProtoReflect() protoreflect.Message {
-	mi := &file_wiggle_v1_worker_service_proto_msgTypes[7]
+	mi := &file_wiggle_v1_worker_service_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -883,7 +1458,7 @@ func (x *Unchanged) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Unchanged.ProtoReflect.Descriptor instead.
 func (*Unchanged) Descriptor() ([]byte, []int) {
-	return file_wiggle_v1_worker_service_proto_rawDescGZIP(), []int{7}
+	return file_wiggle_v1_worker_service_proto_rawDescGZIP(), []int{12}
 }
 
 // ReportStepsRequest reports steps.
@@ -901,7 +1476,7 @@ type ReportStepsRequest struct {
 
 func (x *ReportStepsRequest) Reset() {
 	*x = ReportStepsRequest{}
-	mi := &file_wiggle_v1_worker_service_proto_msgTypes[8]
+	mi := &file_wiggle_v1_worker_service_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -913,7 +1488,7 @@ func (x *ReportStepsRequest) String() string {
 func (*ReportStepsRequest) ProtoMessage() {}
 
 func (x *ReportStepsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_wiggle_v1_worker_service_proto_msgTypes[8]
+	mi := &file_wiggle_v1_worker_service_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -926,7 +1501,7 @@ func (x *ReportStepsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportStepsRequest.ProtoReflect.Descriptor instead.
 func (*ReportStepsRequest) Descriptor() ([]byte, []int) {
-	return file_wiggle_v1_worker_service_proto_rawDescGZIP(), []int{8}
+	return file_wiggle_v1_worker_service_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *ReportStepsRequest) GetWorker() string {
@@ -974,7 +1549,7 @@ type Continuation struct {
 
 func (x *Continuation) Reset() {
 	*x = Continuation{}
-	mi := &file_wiggle_v1_worker_service_proto_msgTypes[9]
+	mi := &file_wiggle_v1_worker_service_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -986,7 +1561,7 @@ func (x *Continuation) String() string {
 func (*Continuation) ProtoMessage() {}
 
 func (x *Continuation) ProtoReflect() protoreflect.Message {
-	mi := &file_wiggle_v1_worker_service_proto_msgTypes[9]
+	mi := &file_wiggle_v1_worker_service_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -999,7 +1574,7 @@ func (x *Continuation) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Continuation.ProtoReflect.Descriptor instead.
 func (*Continuation) Descriptor() ([]byte, []int) {
-	return file_wiggle_v1_worker_service_proto_rawDescGZIP(), []int{9}
+	return file_wiggle_v1_worker_service_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *Continuation) GetNamespace() string {
@@ -1060,7 +1635,7 @@ type ReportStepsResponse struct {
 
 func (x *ReportStepsResponse) Reset() {
 	*x = ReportStepsResponse{}
-	mi := &file_wiggle_v1_worker_service_proto_msgTypes[10]
+	mi := &file_wiggle_v1_worker_service_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1072,7 +1647,7 @@ func (x *ReportStepsResponse) String() string {
 func (*ReportStepsResponse) ProtoMessage() {}
 
 func (x *ReportStepsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_wiggle_v1_worker_service_proto_msgTypes[10]
+	mi := &file_wiggle_v1_worker_service_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1085,7 +1660,7 @@ func (x *ReportStepsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportStepsResponse.ProtoReflect.Descriptor instead.
 func (*ReportStepsResponse) Descriptor() ([]byte, []int) {
-	return file_wiggle_v1_worker_service_proto_rawDescGZIP(), []int{10}
+	return file_wiggle_v1_worker_service_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *ReportStepsResponse) GetOutcomes() []*TaskOutcome {
@@ -1115,14 +1690,16 @@ type TaskOutcome struct {
 	// Id of the task.
 	TaskId string `protobuf:"bytes,1,opt,name=task_id,json=taskId,proto3" json:"task_id,omitempty"`
 	// Absent if it was applied.
-	Fault         *Fault `protobuf:"bytes,2,opt,name=fault,proto3" json:"fault,omitempty"`
+	Fault *Fault `protobuf:"bytes,2,opt,name=fault,proto3" json:"fault,omitempty"`
+	// The lease that the item named. Only on a stream, where answers come in any order.
+	Lease         string `protobuf:"bytes,3,opt,name=lease,proto3" json:"lease,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *TaskOutcome) Reset() {
 	*x = TaskOutcome{}
-	mi := &file_wiggle_v1_worker_service_proto_msgTypes[11]
+	mi := &file_wiggle_v1_worker_service_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1134,7 +1711,7 @@ func (x *TaskOutcome) String() string {
 func (*TaskOutcome) ProtoMessage() {}
 
 func (x *TaskOutcome) ProtoReflect() protoreflect.Message {
-	mi := &file_wiggle_v1_worker_service_proto_msgTypes[11]
+	mi := &file_wiggle_v1_worker_service_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1147,7 +1724,7 @@ func (x *TaskOutcome) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TaskOutcome.ProtoReflect.Descriptor instead.
 func (*TaskOutcome) Descriptor() ([]byte, []int) {
-	return file_wiggle_v1_worker_service_proto_rawDescGZIP(), []int{11}
+	return file_wiggle_v1_worker_service_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *TaskOutcome) GetTaskId() string {
@@ -1162,6 +1739,13 @@ func (x *TaskOutcome) GetFault() *Fault {
 		return x.Fault
 	}
 	return nil
+}
+
+func (x *TaskOutcome) GetLease() string {
+	if x != nil {
+		return x.Lease
+	}
+	return ""
 }
 
 // FailTaskRequest reports a failed attempt.
@@ -1189,7 +1773,7 @@ type FailTaskRequest struct {
 
 func (x *FailTaskRequest) Reset() {
 	*x = FailTaskRequest{}
-	mi := &file_wiggle_v1_worker_service_proto_msgTypes[12]
+	mi := &file_wiggle_v1_worker_service_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1201,7 +1785,7 @@ func (x *FailTaskRequest) String() string {
 func (*FailTaskRequest) ProtoMessage() {}
 
 func (x *FailTaskRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_wiggle_v1_worker_service_proto_msgTypes[12]
+	mi := &file_wiggle_v1_worker_service_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1214,7 +1798,7 @@ func (x *FailTaskRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FailTaskRequest.ProtoReflect.Descriptor instead.
 func (*FailTaskRequest) Descriptor() ([]byte, []int) {
-	return file_wiggle_v1_worker_service_proto_rawDescGZIP(), []int{12}
+	return file_wiggle_v1_worker_service_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *FailTaskRequest) GetWorker() string {
@@ -1286,7 +1870,7 @@ type FailTaskResponse struct {
 
 func (x *FailTaskResponse) Reset() {
 	*x = FailTaskResponse{}
-	mi := &file_wiggle_v1_worker_service_proto_msgTypes[13]
+	mi := &file_wiggle_v1_worker_service_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1298,7 +1882,7 @@ func (x *FailTaskResponse) String() string {
 func (*FailTaskResponse) ProtoMessage() {}
 
 func (x *FailTaskResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_wiggle_v1_worker_service_proto_msgTypes[13]
+	mi := &file_wiggle_v1_worker_service_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1311,7 +1895,7 @@ func (x *FailTaskResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FailTaskResponse.ProtoReflect.Descriptor instead.
 func (*FailTaskResponse) Descriptor() ([]byte, []int) {
-	return file_wiggle_v1_worker_service_proto_rawDescGZIP(), []int{13}
+	return file_wiggle_v1_worker_service_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *FailTaskResponse) GetWillRetry() bool {
@@ -1341,7 +1925,7 @@ type HeartbeatRequest struct {
 
 func (x *HeartbeatRequest) Reset() {
 	*x = HeartbeatRequest{}
-	mi := &file_wiggle_v1_worker_service_proto_msgTypes[14]
+	mi := &file_wiggle_v1_worker_service_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1353,7 +1937,7 @@ func (x *HeartbeatRequest) String() string {
 func (*HeartbeatRequest) ProtoMessage() {}
 
 func (x *HeartbeatRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_wiggle_v1_worker_service_proto_msgTypes[14]
+	mi := &file_wiggle_v1_worker_service_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1366,7 +1950,7 @@ func (x *HeartbeatRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HeartbeatRequest.ProtoReflect.Descriptor instead.
 func (*HeartbeatRequest) Descriptor() ([]byte, []int) {
-	return file_wiggle_v1_worker_service_proto_rawDescGZIP(), []int{14}
+	return file_wiggle_v1_worker_service_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *HeartbeatRequest) GetWorker() string {
@@ -1401,7 +1985,7 @@ type Beat struct {
 
 func (x *Beat) Reset() {
 	*x = Beat{}
-	mi := &file_wiggle_v1_worker_service_proto_msgTypes[15]
+	mi := &file_wiggle_v1_worker_service_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1413,7 +1997,7 @@ func (x *Beat) String() string {
 func (*Beat) ProtoMessage() {}
 
 func (x *Beat) ProtoReflect() protoreflect.Message {
-	mi := &file_wiggle_v1_worker_service_proto_msgTypes[15]
+	mi := &file_wiggle_v1_worker_service_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1426,7 +2010,7 @@ func (x *Beat) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Beat.ProtoReflect.Descriptor instead.
 func (*Beat) Descriptor() ([]byte, []int) {
-	return file_wiggle_v1_worker_service_proto_rawDescGZIP(), []int{15}
+	return file_wiggle_v1_worker_service_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *Beat) GetTaskId() string {
@@ -1468,7 +2052,7 @@ type HeartbeatResponse struct {
 
 func (x *HeartbeatResponse) Reset() {
 	*x = HeartbeatResponse{}
-	mi := &file_wiggle_v1_worker_service_proto_msgTypes[16]
+	mi := &file_wiggle_v1_worker_service_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1480,7 +2064,7 @@ func (x *HeartbeatResponse) String() string {
 func (*HeartbeatResponse) ProtoMessage() {}
 
 func (x *HeartbeatResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_wiggle_v1_worker_service_proto_msgTypes[16]
+	mi := &file_wiggle_v1_worker_service_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1493,7 +2077,7 @@ func (x *HeartbeatResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HeartbeatResponse.ProtoReflect.Descriptor instead.
 func (*HeartbeatResponse) Descriptor() ([]byte, []int) {
-	return file_wiggle_v1_worker_service_proto_rawDescGZIP(), []int{16}
+	return file_wiggle_v1_worker_service_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *HeartbeatResponse) GetOutcomes() []*BeatOutcome {
@@ -1511,14 +2095,16 @@ type BeatOutcome struct {
 	// When the lease ends now.
 	LeaseExpiresAt *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=lease_expires_at,json=leaseExpiresAt,proto3" json:"lease_expires_at,omitempty"`
 	// Absent if the lease is still held. LeaseLost means: stop working on it.
-	Fault         *Fault `protobuf:"bytes,3,opt,name=fault,proto3" json:"fault,omitempty"`
+	Fault *Fault `protobuf:"bytes,3,opt,name=fault,proto3" json:"fault,omitempty"`
+	// The lease that the beat named. Only on a stream, where answers come in any order.
+	Lease         string `protobuf:"bytes,4,opt,name=lease,proto3" json:"lease,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *BeatOutcome) Reset() {
 	*x = BeatOutcome{}
-	mi := &file_wiggle_v1_worker_service_proto_msgTypes[17]
+	mi := &file_wiggle_v1_worker_service_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1530,7 +2116,7 @@ func (x *BeatOutcome) String() string {
 func (*BeatOutcome) ProtoMessage() {}
 
 func (x *BeatOutcome) ProtoReflect() protoreflect.Message {
-	mi := &file_wiggle_v1_worker_service_proto_msgTypes[17]
+	mi := &file_wiggle_v1_worker_service_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1543,7 +2129,7 @@ func (x *BeatOutcome) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BeatOutcome.ProtoReflect.Descriptor instead.
 func (*BeatOutcome) Descriptor() ([]byte, []int) {
-	return file_wiggle_v1_worker_service_proto_rawDescGZIP(), []int{17}
+	return file_wiggle_v1_worker_service_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *BeatOutcome) GetTaskId() string {
@@ -1567,6 +2153,13 @@ func (x *BeatOutcome) GetFault() *Fault {
 	return nil
 }
 
+func (x *BeatOutcome) GetLease() string {
+	if x != nil {
+		return x.Lease
+	}
+	return ""
+}
+
 // ReleaseTasksRequest hands tasks back.
 type ReleaseTasksRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1580,7 +2173,7 @@ type ReleaseTasksRequest struct {
 
 func (x *ReleaseTasksRequest) Reset() {
 	*x = ReleaseTasksRequest{}
-	mi := &file_wiggle_v1_worker_service_proto_msgTypes[18]
+	mi := &file_wiggle_v1_worker_service_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1592,7 +2185,7 @@ func (x *ReleaseTasksRequest) String() string {
 func (*ReleaseTasksRequest) ProtoMessage() {}
 
 func (x *ReleaseTasksRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_wiggle_v1_worker_service_proto_msgTypes[18]
+	mi := &file_wiggle_v1_worker_service_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1605,7 +2198,7 @@ func (x *ReleaseTasksRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReleaseTasksRequest.ProtoReflect.Descriptor instead.
 func (*ReleaseTasksRequest) Descriptor() ([]byte, []int) {
-	return file_wiggle_v1_worker_service_proto_rawDescGZIP(), []int{18}
+	return file_wiggle_v1_worker_service_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *ReleaseTasksRequest) GetWorker() string {
@@ -1635,7 +2228,7 @@ type TaskLease struct {
 
 func (x *TaskLease) Reset() {
 	*x = TaskLease{}
-	mi := &file_wiggle_v1_worker_service_proto_msgTypes[19]
+	mi := &file_wiggle_v1_worker_service_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1647,7 +2240,7 @@ func (x *TaskLease) String() string {
 func (*TaskLease) ProtoMessage() {}
 
 func (x *TaskLease) ProtoReflect() protoreflect.Message {
-	mi := &file_wiggle_v1_worker_service_proto_msgTypes[19]
+	mi := &file_wiggle_v1_worker_service_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1660,7 +2253,7 @@ func (x *TaskLease) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TaskLease.ProtoReflect.Descriptor instead.
 func (*TaskLease) Descriptor() ([]byte, []int) {
-	return file_wiggle_v1_worker_service_proto_rawDescGZIP(), []int{19}
+	return file_wiggle_v1_worker_service_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *TaskLease) GetTaskId() string {
@@ -1688,7 +2281,7 @@ type ReleaseTasksResponse struct {
 
 func (x *ReleaseTasksResponse) Reset() {
 	*x = ReleaseTasksResponse{}
-	mi := &file_wiggle_v1_worker_service_proto_msgTypes[20]
+	mi := &file_wiggle_v1_worker_service_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1700,7 +2293,7 @@ func (x *ReleaseTasksResponse) String() string {
 func (*ReleaseTasksResponse) ProtoMessage() {}
 
 func (x *ReleaseTasksResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_wiggle_v1_worker_service_proto_msgTypes[20]
+	mi := &file_wiggle_v1_worker_service_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1713,7 +2306,7 @@ func (x *ReleaseTasksResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReleaseTasksResponse.ProtoReflect.Descriptor instead.
 func (*ReleaseTasksResponse) Descriptor() ([]byte, []int) {
-	return file_wiggle_v1_worker_service_proto_rawDescGZIP(), []int{20}
+	return file_wiggle_v1_worker_service_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *ReleaseTasksResponse) GetOutcomes() []*TaskOutcome {
@@ -1727,7 +2320,42 @@ var File_wiggle_v1_worker_service_proto protoreflect.FileDescriptor
 
 const file_wiggle_v1_worker_service_proto_rawDesc = "" +
 	"\n" +
-	"\x1ewiggle/v1/worker_service.proto\x12\twiggle.v1\x1a\x1bbuf/validate/validate.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x15wiggle/v1/fault.proto\x1a wiggle/v1/instance_service.proto\x1a\x17wiggle/v1/payload.proto\"\\\n" +
+	"\x1ewiggle/v1/worker_service.proto\x12\twiggle.v1\x1a\x1bbuf/validate/validate.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x15wiggle/v1/fault.proto\x1a wiggle/v1/instance_service.proto\x1a\x17wiggle/v1/payload.proto\"\xac\x03\n" +
+	"\vWorkRequest\x12*\n" +
+	"\x05hello\x18\x01 \x01(\v2\x14.wiggle.v1.WorkHelloR\x05hello\x12:\n" +
+	"\areports\x18\x02 \x03(\v2\x15.wiggle.v1.StepReportB\t\xbaH\x06\x92\x01\x03\x10\xe8\aR\areports\x12A\n" +
+	"\bfailures\x18\x03 \x03(\v2\x1a.wiggle.v1.FailTaskRequestB\t\xbaH\x06\x92\x01\x03\x10\xe8\aR\bfailures\x120\n" +
+	"\x05beats\x18\x04 \x03(\v2\x0f.wiggle.v1.BeatB\t\xbaH\x06\x92\x01\x03\x10\xe8\aR\x05beats\x12;\n" +
+	"\breleases\x18\x05 \x03(\v2\x14.wiggle.v1.TaskLeaseB\t\xbaH\x06\x92\x01\x03\x10\xe8\aR\breleases\x12%\n" +
+	"\acredits\x18\x06 \x01(\x05B\v\xbaH\b\x1a\x06\x18\xa0\x8d\x06(\x00R\acredits\x12#\n" +
+	"\x06revoke\x18\a \x01(\x05B\v\xbaH\b\x1a\x06\x18\xa0\x8d\x06(\x00R\x06revoke\x12#\n" +
+	"\breceived\x18\b \x01(\x03B\a\xbaH\x04\"\x02(\x00R\breceived\x12\x12\n" +
+	"\x04look\x18\t \x01(\bR\x04look\"\xa4\x02\n" +
+	"\tWorkHello\x12%\n" +
+	"\tnamespace\x18\x01 \x01(\tB\a\xbaH\x04r\x02\x18@R\tnamespace\x12\"\n" +
+	"\x06worker\x18\x02 \x01(\tB\n" +
+	"\xbaH\ar\x05\x10\x01\x18\x80\x02R\x06worker\x12 \n" +
+	"\x06queues\x18\x03 \x03(\tB\b\xbaH\x05\x92\x01\x02\x10dR\x06queues\x12C\n" +
+	"\tworkflows\x18\x04 \x03(\v2\x1a.wiggle.v1.WorkflowBindingB\t\xbaH\x06\x92\x01\x03\x10\xe8\aR\tworkflows\x12/\n" +
+	"\x05lease\x18\x05 \x01(\v2\x19.google.protobuf.DurationR\x05lease\x124\n" +
+	"\x04held\x18\x06 \x03(\v2\x14.wiggle.v1.TaskLeaseB\n" +
+	"\xbaH\a\x92\x01\x04\x10\xa0\x8d\x06R\x04held\"\xed\x02\n" +
+	"\fWorkResponse\x12%\n" +
+	"\x05tasks\x18\x01 \x03(\v2\x0f.wiggle.v1.TaskR\x05tasks\x127\n" +
+	"\rbase_contexts\x18\x02 \x03(\v2\x12.wiggle.v1.PayloadR\fbaseContexts\x122\n" +
+	"\breported\x18\x03 \x03(\v2\x16.wiggle.v1.TaskOutcomeR\breported\x121\n" +
+	"\x06failed\x18\x04 \x03(\v2\x19.wiggle.v1.FailureOutcomeR\x06failed\x12,\n" +
+	"\x05beats\x18\x05 \x03(\v2\x16.wiggle.v1.BeatOutcomeR\x05beats\x122\n" +
+	"\breleased\x18\x06 \x03(\v2\x16.wiggle.v1.TaskOutcomeR\breleased\x12\x18\n" +
+	"\arevoked\x18\a \x01(\x05R\arevoked\x12\x1a\n" +
+	"\bdraining\x18\b \x01(\bR\bdraining\"\xbd\x01\n" +
+	"\x0eFailureOutcome\x12\x17\n" +
+	"\atask_id\x18\x01 \x01(\tR\x06taskId\x12\x14\n" +
+	"\x05lease\x18\x02 \x01(\tR\x05lease\x12&\n" +
+	"\x05fault\x18\x03 \x01(\v2\x10.wiggle.v1.FaultR\x05fault\x12\x1d\n" +
+	"\n" +
+	"will_retry\x18\x04 \x01(\bR\twillRetry\x125\n" +
+	"\bretry_at\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\aretryAt\"\\\n" +
 	"\x0fWorkflowBinding\x12&\n" +
 	"\bworkflow\x18\x01 \x01(\tB\n" +
 	"\xbaH\ar\x05\x10\x01\x18\x80\x01R\bworkflow\x12!\n" +
@@ -1747,7 +2375,7 @@ const file_wiggle_v1_worker_service_proto_rawDesc = "" +
 	"\x05tasks\x18\x01 \x03(\v2\x0f.wiggle.v1.TaskR\x05tasks\x12:\n" +
 	"\vretry_after\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\n" +
 	"retryAfter\x127\n" +
-	"\rbase_contexts\x18\x03 \x03(\v2\x12.wiggle.v1.PayloadR\fbaseContexts\"\x83\b\n" +
+	"\rbase_contexts\x18\x03 \x03(\v2\x12.wiggle.v1.PayloadR\fbaseContexts\"\x9d\b\n" +
 	"\x04Task\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x14\n" +
 	"\x05lease\x18\x02 \x01(\tR\x05lease\x12\x1f\n" +
@@ -1776,7 +2404,8 @@ const file_wiggle_v1_worker_service_proto_rawDesc = "" +
 	"\x05cases\x18\x17 \x03(\tR\x05cases\x12\x17\n" +
 	"\aby_name\x18\x18 \x01(\bR\x06byName\x12\x1d\n" +
 	"\n" +
-	"base_index\x18\x19 \x01(\x05R\tbaseIndex\x1a?\n" +
+	"base_index\x18\x19 \x01(\x05R\tbaseIndex\x12\x18\n" +
+	"\abatched\x18\x1a \x01(\bR\abatched\x1a?\n" +
 	"\x11TraceContextEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"1\n" +
@@ -1785,7 +2414,7 @@ const file_wiggle_v1_worker_service_proto_rawDesc = "" +
 	"\x03key\x18\x02 \x01(\tR\x03key\"h\n" +
 	"\fBranchResult\x12,\n" +
 	"\aelement\x18\x01 \x01(\v2\x12.wiggle.v1.ElementR\aelement\x12*\n" +
-	"\x06result\x18\x02 \x01(\v2\x12.wiggle.v1.PayloadR\x06result\"\xde\x02\n" +
+	"\x06result\x18\x02 \x01(\v2\x12.wiggle.v1.PayloadR\x06result\"\xa4\x03\n" +
 	"\n" +
 	"StepReport\x12\x17\n" +
 	"\atask_id\x18\x01 \x01(\tR\x06taskId\x12\x14\n" +
@@ -1797,10 +2426,24 @@ const file_wiggle_v1_worker_service_proto_rawDesc = "" +
 	"\n" +
 	"started_at\x18\a \x01(\v2\x1a.google.protobuf.TimestampR\tstartedAt\x12;\n" +
 	"\vfinished_at\x18\b \x01(\v2\x1a.google.protobuf.TimestampR\n" +
-	"finishedAtB\t\n" +
+	"finishedAt\x12D\n" +
+	"\vfollowed_by\x18\v \x03(\v2\x18.wiggle.v1.FollowingStepB\t\xbaH\x06\x92\x01\x03\x10\xe8\aR\n" +
+	"followedByB\t\n" +
 	"\aoutcomeJ\x04\b\t\x10\n" +
 	"J\x04\b\n" +
-	"\x10\v\"\v\n" +
+	"\x10\v\"\xc6\x02\n" +
+	"\rFollowingStep\x12\x1e\n" +
+	"\x04node\x18\x01 \x01(\tB\n" +
+	"\xbaH\ar\x05\x10\x01\x18\x80\x01R\x04node\x12,\n" +
+	"\x06result\x18\x02 \x01(\v2\x12.wiggle.v1.PayloadH\x00R\x06result\x124\n" +
+	"\tunchanged\x18\x03 \x01(\v2\x14.wiggle.v1.UnchangedH\x00R\tunchanged\x12\x14\n" +
+	"\x04gate\x18\x04 \x01(\bH\x00R\x04gate\x12\x18\n" +
+	"\x06choice\x18\x05 \x01(\tH\x00R\x06choice\x129\n" +
+	"\n" +
+	"started_at\x18\x06 \x01(\v2\x1a.google.protobuf.TimestampR\tstartedAt\x12;\n" +
+	"\vfinished_at\x18\a \x01(\v2\x1a.google.protobuf.TimestampR\n" +
+	"finishedAtB\t\n" +
+	"\aoutcome\"\v\n" +
 	"\tUnchanged\"\xa3\x01\n" +
 	"\x12ReportStepsRequest\x12\"\n" +
 	"\x06worker\x18\x01 \x01(\tB\n" +
@@ -1818,10 +2461,11 @@ const file_wiggle_v1_worker_service_proto_rawDesc = "" +
 	"\x13ReportStepsResponse\x122\n" +
 	"\boutcomes\x18\x01 \x03(\v2\x16.wiggle.v1.TaskOutcomeR\boutcomes\x12%\n" +
 	"\x05tasks\x18\x02 \x03(\v2\x0f.wiggle.v1.TaskR\x05tasks\x127\n" +
-	"\rbase_contexts\x18\x03 \x03(\v2\x12.wiggle.v1.PayloadR\fbaseContexts\"N\n" +
+	"\rbase_contexts\x18\x03 \x03(\v2\x12.wiggle.v1.PayloadR\fbaseContexts\"d\n" +
 	"\vTaskOutcome\x12\x17\n" +
 	"\atask_id\x18\x01 \x01(\tR\x06taskId\x12&\n" +
-	"\x05fault\x18\x02 \x01(\v2\x10.wiggle.v1.FaultR\x05fault\"\xf3\x02\n" +
+	"\x05fault\x18\x02 \x01(\v2\x10.wiggle.v1.FaultR\x05fault\x12\x14\n" +
+	"\x05lease\x18\x03 \x01(\tR\x05lease\"\xf3\x02\n" +
 	"\x0fFailTaskRequest\x12\"\n" +
 	"\x06worker\x18\x01 \x01(\tB\n" +
 	"\xbaH\ar\x05\x10\x01\x18\x80\x02R\x06worker\x12\x17\n" +
@@ -1849,11 +2493,12 @@ const file_wiggle_v1_worker_service_proto_rawDesc = "" +
 	"\x06extend\x18\x03 \x01(\v2\x19.google.protobuf.DurationR\x06extend\x12.\n" +
 	"\bprogress\x18\x04 \x01(\v2\x12.wiggle.v1.PayloadR\bprogress\"G\n" +
 	"\x11HeartbeatResponse\x122\n" +
-	"\boutcomes\x18\x01 \x03(\v2\x16.wiggle.v1.BeatOutcomeR\boutcomes\"\x94\x01\n" +
+	"\boutcomes\x18\x01 \x03(\v2\x16.wiggle.v1.BeatOutcomeR\boutcomes\"\xaa\x01\n" +
 	"\vBeatOutcome\x12\x17\n" +
 	"\atask_id\x18\x01 \x01(\tR\x06taskId\x12D\n" +
 	"\x10lease_expires_at\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\x0eleaseExpiresAt\x12&\n" +
-	"\x05fault\x18\x03 \x01(\v2\x10.wiggle.v1.FaultR\x05fault\"r\n" +
+	"\x05fault\x18\x03 \x01(\v2\x10.wiggle.v1.FaultR\x05fault\x12\x14\n" +
+	"\x05lease\x18\x04 \x01(\tR\x05lease\"r\n" +
 	"\x13ReleaseTasksRequest\x12\"\n" +
 	"\x06worker\x18\x01 \x01(\tB\n" +
 	"\xbaH\ar\x05\x10\x01\x18\x80\x02R\x06worker\x127\n" +
@@ -1869,8 +2514,9 @@ const file_wiggle_v1_worker_service_proto_rawDesc = "" +
 	"\x10TASK_KIND_EFFECT\x10\x02\x12\x12\n" +
 	"\x0eTASK_KIND_GATE\x10\x03\x12\x14\n" +
 	"\x10TASK_KIND_CHOOSE\x10\x04\x12\x15\n" +
-	"\x11TASK_KIND_COMBINE\x10\x052\x99\x03\n" +
-	"\rWorkerService\x12H\n" +
+	"\x11TASK_KIND_COMBINE\x10\x052\xd8\x03\n" +
+	"\rWorkerService\x12=\n" +
+	"\x04Work\x12\x16.wiggle.v1.WorkRequest\x1a\x17.wiggle.v1.WorkResponse\"\x00(\x010\x01\x12H\n" +
 	"\tPollTasks\x12\x1b.wiggle.v1.PollTasksRequest\x1a\x1c.wiggle.v1.PollTasksResponse\"\x00\x12Q\n" +
 	"\vReportSteps\x12\x1d.wiggle.v1.ReportStepsRequest\x1a\x1e.wiggle.v1.ReportStepsResponse\"\x03\x90\x02\x02\x12H\n" +
 	"\bFailTask\x12\x1a.wiggle.v1.FailTaskRequest\x1a\x1b.wiggle.v1.FailTaskResponse\"\x03\x90\x02\x02\x12K\n" +
@@ -1892,97 +2538,125 @@ func file_wiggle_v1_worker_service_proto_rawDescGZIP() []byte {
 }
 
 var file_wiggle_v1_worker_service_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_wiggle_v1_worker_service_proto_msgTypes = make([]protoimpl.MessageInfo, 22)
+var file_wiggle_v1_worker_service_proto_msgTypes = make([]protoimpl.MessageInfo, 27)
 var file_wiggle_v1_worker_service_proto_goTypes = []any{
 	(TaskKind)(0),                 // 0: wiggle.v1.TaskKind
-	(*WorkflowBinding)(nil),       // 1: wiggle.v1.WorkflowBinding
-	(*PollTasksRequest)(nil),      // 2: wiggle.v1.PollTasksRequest
-	(*PollTasksResponse)(nil),     // 3: wiggle.v1.PollTasksResponse
-	(*Task)(nil),                  // 4: wiggle.v1.Task
-	(*Element)(nil),               // 5: wiggle.v1.Element
-	(*BranchResult)(nil),          // 6: wiggle.v1.BranchResult
-	(*StepReport)(nil),            // 7: wiggle.v1.StepReport
-	(*Unchanged)(nil),             // 8: wiggle.v1.Unchanged
-	(*ReportStepsRequest)(nil),    // 9: wiggle.v1.ReportStepsRequest
-	(*Continuation)(nil),          // 10: wiggle.v1.Continuation
-	(*ReportStepsResponse)(nil),   // 11: wiggle.v1.ReportStepsResponse
-	(*TaskOutcome)(nil),           // 12: wiggle.v1.TaskOutcome
-	(*FailTaskRequest)(nil),       // 13: wiggle.v1.FailTaskRequest
-	(*FailTaskResponse)(nil),      // 14: wiggle.v1.FailTaskResponse
-	(*HeartbeatRequest)(nil),      // 15: wiggle.v1.HeartbeatRequest
-	(*Beat)(nil),                  // 16: wiggle.v1.Beat
-	(*HeartbeatResponse)(nil),     // 17: wiggle.v1.HeartbeatResponse
-	(*BeatOutcome)(nil),           // 18: wiggle.v1.BeatOutcome
-	(*ReleaseTasksRequest)(nil),   // 19: wiggle.v1.ReleaseTasksRequest
-	(*TaskLease)(nil),             // 20: wiggle.v1.TaskLease
-	(*ReleaseTasksResponse)(nil),  // 21: wiggle.v1.ReleaseTasksResponse
-	nil,                           // 22: wiggle.v1.Task.TraceContextEntry
-	(*durationpb.Duration)(nil),   // 23: google.protobuf.Duration
-	(*Payload)(nil),               // 24: wiggle.v1.Payload
-	(*timestamppb.Timestamp)(nil), // 25: google.protobuf.Timestamp
-	(*Fault)(nil),                 // 26: wiggle.v1.Fault
-	(*Failure)(nil),               // 27: wiggle.v1.Failure
+	(*WorkRequest)(nil),           // 1: wiggle.v1.WorkRequest
+	(*WorkHello)(nil),             // 2: wiggle.v1.WorkHello
+	(*WorkResponse)(nil),          // 3: wiggle.v1.WorkResponse
+	(*FailureOutcome)(nil),        // 4: wiggle.v1.FailureOutcome
+	(*WorkflowBinding)(nil),       // 5: wiggle.v1.WorkflowBinding
+	(*PollTasksRequest)(nil),      // 6: wiggle.v1.PollTasksRequest
+	(*PollTasksResponse)(nil),     // 7: wiggle.v1.PollTasksResponse
+	(*Task)(nil),                  // 8: wiggle.v1.Task
+	(*Element)(nil),               // 9: wiggle.v1.Element
+	(*BranchResult)(nil),          // 10: wiggle.v1.BranchResult
+	(*StepReport)(nil),            // 11: wiggle.v1.StepReport
+	(*FollowingStep)(nil),         // 12: wiggle.v1.FollowingStep
+	(*Unchanged)(nil),             // 13: wiggle.v1.Unchanged
+	(*ReportStepsRequest)(nil),    // 14: wiggle.v1.ReportStepsRequest
+	(*Continuation)(nil),          // 15: wiggle.v1.Continuation
+	(*ReportStepsResponse)(nil),   // 16: wiggle.v1.ReportStepsResponse
+	(*TaskOutcome)(nil),           // 17: wiggle.v1.TaskOutcome
+	(*FailTaskRequest)(nil),       // 18: wiggle.v1.FailTaskRequest
+	(*FailTaskResponse)(nil),      // 19: wiggle.v1.FailTaskResponse
+	(*HeartbeatRequest)(nil),      // 20: wiggle.v1.HeartbeatRequest
+	(*Beat)(nil),                  // 21: wiggle.v1.Beat
+	(*HeartbeatResponse)(nil),     // 22: wiggle.v1.HeartbeatResponse
+	(*BeatOutcome)(nil),           // 23: wiggle.v1.BeatOutcome
+	(*ReleaseTasksRequest)(nil),   // 24: wiggle.v1.ReleaseTasksRequest
+	(*TaskLease)(nil),             // 25: wiggle.v1.TaskLease
+	(*ReleaseTasksResponse)(nil),  // 26: wiggle.v1.ReleaseTasksResponse
+	nil,                           // 27: wiggle.v1.Task.TraceContextEntry
+	(*durationpb.Duration)(nil),   // 28: google.protobuf.Duration
+	(*Payload)(nil),               // 29: wiggle.v1.Payload
+	(*Fault)(nil),                 // 30: wiggle.v1.Fault
+	(*timestamppb.Timestamp)(nil), // 31: google.protobuf.Timestamp
+	(*Failure)(nil),               // 32: wiggle.v1.Failure
 }
 var file_wiggle_v1_worker_service_proto_depIdxs = []int32{
-	1,  // 0: wiggle.v1.PollTasksRequest.workflows:type_name -> wiggle.v1.WorkflowBinding
-	23, // 1: wiggle.v1.PollTasksRequest.lease:type_name -> google.protobuf.Duration
-	23, // 2: wiggle.v1.PollTasksRequest.wait:type_name -> google.protobuf.Duration
-	4,  // 3: wiggle.v1.PollTasksResponse.tasks:type_name -> wiggle.v1.Task
-	23, // 4: wiggle.v1.PollTasksResponse.retry_after:type_name -> google.protobuf.Duration
-	24, // 5: wiggle.v1.PollTasksResponse.base_contexts:type_name -> wiggle.v1.Payload
-	0,  // 6: wiggle.v1.Task.kind:type_name -> wiggle.v1.TaskKind
-	25, // 7: wiggle.v1.Task.lease_expires_at:type_name -> google.protobuf.Timestamp
-	25, // 8: wiggle.v1.Task.deadline:type_name -> google.protobuf.Timestamp
-	24, // 9: wiggle.v1.Task.context:type_name -> wiggle.v1.Payload
-	24, // 10: wiggle.v1.Task.base_context:type_name -> wiggle.v1.Payload
-	5,  // 11: wiggle.v1.Task.element:type_name -> wiggle.v1.Element
-	6,  // 12: wiggle.v1.Task.results:type_name -> wiggle.v1.BranchResult
-	24, // 13: wiggle.v1.Task.progress:type_name -> wiggle.v1.Payload
-	22, // 14: wiggle.v1.Task.trace_context:type_name -> wiggle.v1.Task.TraceContextEntry
-	25, // 15: wiggle.v1.Task.queued_at:type_name -> google.protobuf.Timestamp
-	25, // 16: wiggle.v1.Task.dispatched_at:type_name -> google.protobuf.Timestamp
-	5,  // 17: wiggle.v1.BranchResult.element:type_name -> wiggle.v1.Element
-	24, // 18: wiggle.v1.BranchResult.result:type_name -> wiggle.v1.Payload
-	24, // 19: wiggle.v1.StepReport.result:type_name -> wiggle.v1.Payload
-	8,  // 20: wiggle.v1.StepReport.unchanged:type_name -> wiggle.v1.Unchanged
-	25, // 21: wiggle.v1.StepReport.started_at:type_name -> google.protobuf.Timestamp
-	25, // 22: wiggle.v1.StepReport.finished_at:type_name -> google.protobuf.Timestamp
-	7,  // 23: wiggle.v1.ReportStepsRequest.reports:type_name -> wiggle.v1.StepReport
-	10, // 24: wiggle.v1.ReportStepsRequest.next:type_name -> wiggle.v1.Continuation
-	1,  // 25: wiggle.v1.Continuation.workflows:type_name -> wiggle.v1.WorkflowBinding
-	23, // 26: wiggle.v1.Continuation.lease:type_name -> google.protobuf.Duration
-	12, // 27: wiggle.v1.ReportStepsResponse.outcomes:type_name -> wiggle.v1.TaskOutcome
-	4,  // 28: wiggle.v1.ReportStepsResponse.tasks:type_name -> wiggle.v1.Task
-	24, // 29: wiggle.v1.ReportStepsResponse.base_contexts:type_name -> wiggle.v1.Payload
-	26, // 30: wiggle.v1.TaskOutcome.fault:type_name -> wiggle.v1.Fault
-	27, // 31: wiggle.v1.FailTaskRequest.failure:type_name -> wiggle.v1.Failure
-	23, // 32: wiggle.v1.FailTaskRequest.retry_delay:type_name -> google.protobuf.Duration
-	25, // 33: wiggle.v1.FailTaskRequest.started_at:type_name -> google.protobuf.Timestamp
-	25, // 34: wiggle.v1.FailTaskRequest.finished_at:type_name -> google.protobuf.Timestamp
-	25, // 35: wiggle.v1.FailTaskResponse.retry_at:type_name -> google.protobuf.Timestamp
-	16, // 36: wiggle.v1.HeartbeatRequest.beats:type_name -> wiggle.v1.Beat
-	23, // 37: wiggle.v1.Beat.extend:type_name -> google.protobuf.Duration
-	24, // 38: wiggle.v1.Beat.progress:type_name -> wiggle.v1.Payload
-	18, // 39: wiggle.v1.HeartbeatResponse.outcomes:type_name -> wiggle.v1.BeatOutcome
-	25, // 40: wiggle.v1.BeatOutcome.lease_expires_at:type_name -> google.protobuf.Timestamp
-	26, // 41: wiggle.v1.BeatOutcome.fault:type_name -> wiggle.v1.Fault
-	20, // 42: wiggle.v1.ReleaseTasksRequest.tasks:type_name -> wiggle.v1.TaskLease
-	12, // 43: wiggle.v1.ReleaseTasksResponse.outcomes:type_name -> wiggle.v1.TaskOutcome
-	2,  // 44: wiggle.v1.WorkerService.PollTasks:input_type -> wiggle.v1.PollTasksRequest
-	9,  // 45: wiggle.v1.WorkerService.ReportSteps:input_type -> wiggle.v1.ReportStepsRequest
-	13, // 46: wiggle.v1.WorkerService.FailTask:input_type -> wiggle.v1.FailTaskRequest
-	15, // 47: wiggle.v1.WorkerService.Heartbeat:input_type -> wiggle.v1.HeartbeatRequest
-	19, // 48: wiggle.v1.WorkerService.ReleaseTasks:input_type -> wiggle.v1.ReleaseTasksRequest
-	3,  // 49: wiggle.v1.WorkerService.PollTasks:output_type -> wiggle.v1.PollTasksResponse
-	11, // 50: wiggle.v1.WorkerService.ReportSteps:output_type -> wiggle.v1.ReportStepsResponse
-	14, // 51: wiggle.v1.WorkerService.FailTask:output_type -> wiggle.v1.FailTaskResponse
-	17, // 52: wiggle.v1.WorkerService.Heartbeat:output_type -> wiggle.v1.HeartbeatResponse
-	21, // 53: wiggle.v1.WorkerService.ReleaseTasks:output_type -> wiggle.v1.ReleaseTasksResponse
-	49, // [49:54] is the sub-list for method output_type
-	44, // [44:49] is the sub-list for method input_type
-	44, // [44:44] is the sub-list for extension type_name
-	44, // [44:44] is the sub-list for extension extendee
-	0,  // [0:44] is the sub-list for field type_name
+	2,  // 0: wiggle.v1.WorkRequest.hello:type_name -> wiggle.v1.WorkHello
+	11, // 1: wiggle.v1.WorkRequest.reports:type_name -> wiggle.v1.StepReport
+	18, // 2: wiggle.v1.WorkRequest.failures:type_name -> wiggle.v1.FailTaskRequest
+	21, // 3: wiggle.v1.WorkRequest.beats:type_name -> wiggle.v1.Beat
+	25, // 4: wiggle.v1.WorkRequest.releases:type_name -> wiggle.v1.TaskLease
+	5,  // 5: wiggle.v1.WorkHello.workflows:type_name -> wiggle.v1.WorkflowBinding
+	28, // 6: wiggle.v1.WorkHello.lease:type_name -> google.protobuf.Duration
+	25, // 7: wiggle.v1.WorkHello.held:type_name -> wiggle.v1.TaskLease
+	8,  // 8: wiggle.v1.WorkResponse.tasks:type_name -> wiggle.v1.Task
+	29, // 9: wiggle.v1.WorkResponse.base_contexts:type_name -> wiggle.v1.Payload
+	17, // 10: wiggle.v1.WorkResponse.reported:type_name -> wiggle.v1.TaskOutcome
+	4,  // 11: wiggle.v1.WorkResponse.failed:type_name -> wiggle.v1.FailureOutcome
+	23, // 12: wiggle.v1.WorkResponse.beats:type_name -> wiggle.v1.BeatOutcome
+	17, // 13: wiggle.v1.WorkResponse.released:type_name -> wiggle.v1.TaskOutcome
+	30, // 14: wiggle.v1.FailureOutcome.fault:type_name -> wiggle.v1.Fault
+	31, // 15: wiggle.v1.FailureOutcome.retry_at:type_name -> google.protobuf.Timestamp
+	5,  // 16: wiggle.v1.PollTasksRequest.workflows:type_name -> wiggle.v1.WorkflowBinding
+	28, // 17: wiggle.v1.PollTasksRequest.lease:type_name -> google.protobuf.Duration
+	28, // 18: wiggle.v1.PollTasksRequest.wait:type_name -> google.protobuf.Duration
+	8,  // 19: wiggle.v1.PollTasksResponse.tasks:type_name -> wiggle.v1.Task
+	28, // 20: wiggle.v1.PollTasksResponse.retry_after:type_name -> google.protobuf.Duration
+	29, // 21: wiggle.v1.PollTasksResponse.base_contexts:type_name -> wiggle.v1.Payload
+	0,  // 22: wiggle.v1.Task.kind:type_name -> wiggle.v1.TaskKind
+	31, // 23: wiggle.v1.Task.lease_expires_at:type_name -> google.protobuf.Timestamp
+	31, // 24: wiggle.v1.Task.deadline:type_name -> google.protobuf.Timestamp
+	29, // 25: wiggle.v1.Task.context:type_name -> wiggle.v1.Payload
+	29, // 26: wiggle.v1.Task.base_context:type_name -> wiggle.v1.Payload
+	9,  // 27: wiggle.v1.Task.element:type_name -> wiggle.v1.Element
+	10, // 28: wiggle.v1.Task.results:type_name -> wiggle.v1.BranchResult
+	29, // 29: wiggle.v1.Task.progress:type_name -> wiggle.v1.Payload
+	27, // 30: wiggle.v1.Task.trace_context:type_name -> wiggle.v1.Task.TraceContextEntry
+	31, // 31: wiggle.v1.Task.queued_at:type_name -> google.protobuf.Timestamp
+	31, // 32: wiggle.v1.Task.dispatched_at:type_name -> google.protobuf.Timestamp
+	9,  // 33: wiggle.v1.BranchResult.element:type_name -> wiggle.v1.Element
+	29, // 34: wiggle.v1.BranchResult.result:type_name -> wiggle.v1.Payload
+	29, // 35: wiggle.v1.StepReport.result:type_name -> wiggle.v1.Payload
+	13, // 36: wiggle.v1.StepReport.unchanged:type_name -> wiggle.v1.Unchanged
+	31, // 37: wiggle.v1.StepReport.started_at:type_name -> google.protobuf.Timestamp
+	31, // 38: wiggle.v1.StepReport.finished_at:type_name -> google.protobuf.Timestamp
+	12, // 39: wiggle.v1.StepReport.followed_by:type_name -> wiggle.v1.FollowingStep
+	29, // 40: wiggle.v1.FollowingStep.result:type_name -> wiggle.v1.Payload
+	13, // 41: wiggle.v1.FollowingStep.unchanged:type_name -> wiggle.v1.Unchanged
+	31, // 42: wiggle.v1.FollowingStep.started_at:type_name -> google.protobuf.Timestamp
+	31, // 43: wiggle.v1.FollowingStep.finished_at:type_name -> google.protobuf.Timestamp
+	11, // 44: wiggle.v1.ReportStepsRequest.reports:type_name -> wiggle.v1.StepReport
+	15, // 45: wiggle.v1.ReportStepsRequest.next:type_name -> wiggle.v1.Continuation
+	5,  // 46: wiggle.v1.Continuation.workflows:type_name -> wiggle.v1.WorkflowBinding
+	28, // 47: wiggle.v1.Continuation.lease:type_name -> google.protobuf.Duration
+	17, // 48: wiggle.v1.ReportStepsResponse.outcomes:type_name -> wiggle.v1.TaskOutcome
+	8,  // 49: wiggle.v1.ReportStepsResponse.tasks:type_name -> wiggle.v1.Task
+	29, // 50: wiggle.v1.ReportStepsResponse.base_contexts:type_name -> wiggle.v1.Payload
+	30, // 51: wiggle.v1.TaskOutcome.fault:type_name -> wiggle.v1.Fault
+	32, // 52: wiggle.v1.FailTaskRequest.failure:type_name -> wiggle.v1.Failure
+	28, // 53: wiggle.v1.FailTaskRequest.retry_delay:type_name -> google.protobuf.Duration
+	31, // 54: wiggle.v1.FailTaskRequest.started_at:type_name -> google.protobuf.Timestamp
+	31, // 55: wiggle.v1.FailTaskRequest.finished_at:type_name -> google.protobuf.Timestamp
+	31, // 56: wiggle.v1.FailTaskResponse.retry_at:type_name -> google.protobuf.Timestamp
+	21, // 57: wiggle.v1.HeartbeatRequest.beats:type_name -> wiggle.v1.Beat
+	28, // 58: wiggle.v1.Beat.extend:type_name -> google.protobuf.Duration
+	29, // 59: wiggle.v1.Beat.progress:type_name -> wiggle.v1.Payload
+	23, // 60: wiggle.v1.HeartbeatResponse.outcomes:type_name -> wiggle.v1.BeatOutcome
+	31, // 61: wiggle.v1.BeatOutcome.lease_expires_at:type_name -> google.protobuf.Timestamp
+	30, // 62: wiggle.v1.BeatOutcome.fault:type_name -> wiggle.v1.Fault
+	25, // 63: wiggle.v1.ReleaseTasksRequest.tasks:type_name -> wiggle.v1.TaskLease
+	17, // 64: wiggle.v1.ReleaseTasksResponse.outcomes:type_name -> wiggle.v1.TaskOutcome
+	1,  // 65: wiggle.v1.WorkerService.Work:input_type -> wiggle.v1.WorkRequest
+	6,  // 66: wiggle.v1.WorkerService.PollTasks:input_type -> wiggle.v1.PollTasksRequest
+	14, // 67: wiggle.v1.WorkerService.ReportSteps:input_type -> wiggle.v1.ReportStepsRequest
+	18, // 68: wiggle.v1.WorkerService.FailTask:input_type -> wiggle.v1.FailTaskRequest
+	20, // 69: wiggle.v1.WorkerService.Heartbeat:input_type -> wiggle.v1.HeartbeatRequest
+	24, // 70: wiggle.v1.WorkerService.ReleaseTasks:input_type -> wiggle.v1.ReleaseTasksRequest
+	3,  // 71: wiggle.v1.WorkerService.Work:output_type -> wiggle.v1.WorkResponse
+	7,  // 72: wiggle.v1.WorkerService.PollTasks:output_type -> wiggle.v1.PollTasksResponse
+	16, // 73: wiggle.v1.WorkerService.ReportSteps:output_type -> wiggle.v1.ReportStepsResponse
+	19, // 74: wiggle.v1.WorkerService.FailTask:output_type -> wiggle.v1.FailTaskResponse
+	22, // 75: wiggle.v1.WorkerService.Heartbeat:output_type -> wiggle.v1.HeartbeatResponse
+	26, // 76: wiggle.v1.WorkerService.ReleaseTasks:output_type -> wiggle.v1.ReleaseTasksResponse
+	71, // [71:77] is the sub-list for method output_type
+	65, // [65:71] is the sub-list for method input_type
+	65, // [65:65] is the sub-list for extension type_name
+	65, // [65:65] is the sub-list for extension extendee
+	0,  // [0:65] is the sub-list for field type_name
 }
 
 func init() { file_wiggle_v1_worker_service_proto_init() }
@@ -1993,11 +2667,17 @@ func file_wiggle_v1_worker_service_proto_init() {
 	file_wiggle_v1_fault_proto_init()
 	file_wiggle_v1_instance_service_proto_init()
 	file_wiggle_v1_payload_proto_init()
-	file_wiggle_v1_worker_service_proto_msgTypes[6].OneofWrappers = []any{
+	file_wiggle_v1_worker_service_proto_msgTypes[10].OneofWrappers = []any{
 		(*StepReport_Result)(nil),
 		(*StepReport_Unchanged)(nil),
 		(*StepReport_Gate)(nil),
 		(*StepReport_Choice)(nil),
+	}
+	file_wiggle_v1_worker_service_proto_msgTypes[11].OneofWrappers = []any{
+		(*FollowingStep_Result)(nil),
+		(*FollowingStep_Unchanged)(nil),
+		(*FollowingStep_Gate)(nil),
+		(*FollowingStep_Choice)(nil),
 	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
@@ -2005,7 +2685,7 @@ func file_wiggle_v1_worker_service_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_wiggle_v1_worker_service_proto_rawDesc), len(file_wiggle_v1_worker_service_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   22,
+			NumMessages:   27,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

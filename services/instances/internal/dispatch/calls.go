@@ -35,7 +35,10 @@ func (s *Shard) Start(items []StartItem) []Started {
 	ops := make([]*op, len(items))
 	for i := range items {
 		item, result := &items[i], &results[i]
-		o := &op{instance: item.Event.ID, keys: store.Keys{Instances: []machine.ID{item.Event.ID}}}
+		o := &op{
+			instance: item.Event.ID, keys: store.Keys{Instances: []machine.ID{item.Event.ID}},
+			start: true, bytes: len(item.Event.Input.Data),
+		}
 		if item.Version == 0 {
 			o.keys.Latest = []store.WorkflowKey{{Namespace: item.Event.Namespace, Workflow: item.Workflow}}
 		}
@@ -99,6 +102,15 @@ type Event struct {
 	By machine.SettledBy
 	// Apply runs it on the machine.
 	Apply apply
+	// Following is how many leases the event uses up beside its own: those of the
+	// steps that followed a report.
+	Following int64
+	// Bytes is what payload it holds.
+	Bytes int
+}
+
+func newEvent(l store.Lease, by machine.SettledBy, bytes int, run apply) Event {
+	return Event{Lease: l, By: by, Apply: run, Bytes: bytes}
 }
 
 // apply runs an event on a machine.
@@ -107,39 +119,41 @@ type apply = func(m *machine.Machine, env machine.Env, st machine.State) (*machi
 // Report is a step that is done.
 func Report(l store.Lease, ev machine.Report) Event {
 	ev.Fence = l.Fence
-	return Event{l, machine.ByReport, func(m *machine.Machine, env machine.Env, st machine.State) (*machine.Changes, error) {
+	run := func(m *machine.Machine, env machine.Env, st machine.State) (*machine.Changes, error) {
 		return m.Report(env, st, ev)
-	}}
+	}
+	return newEvent(l, machine.ByReport, len(ev.Result.Data), run)
 }
 
 // Fail is an attempt that failed.
 func Fail(l store.Lease, ev machine.Fail) Event {
 	ev.Fence = l.Fence
-	return Event{l, machine.ByFailure, func(m *machine.Machine, env machine.Env, st machine.State) (*machine.Changes, error) {
+	run := func(m *machine.Machine, env machine.Env, st machine.State) (*machine.Changes, error) {
 		return m.Fail(env, st, ev)
-	}}
+	}
+	return newEvent(l, machine.ByFailure, len(ev.Message)+len(ev.Stack), run)
 }
 
 // Release is a task that is handed back.
 func Release(l store.Lease) Event {
-	return Event{l, machine.ByRelease, func(m *machine.Machine, env machine.Env, st machine.State) (*machine.Changes, error) {
+	return newEvent(l, machine.ByRelease, 0, func(m *machine.Machine, env machine.Env, st machine.State) (*machine.Changes, error) {
 		return m.Release(env, st, l.Fence)
-	}}
+	})
 }
 
 // Expire is a lease whose time is over.
 func Expire(l store.Lease) Event {
-	return Event{l, machine.ByExpiry, func(m *machine.Machine, env machine.Env, st machine.State) (*machine.Changes, error) {
+	return newEvent(l, machine.ByExpiry, 0, func(m *machine.Machine, env machine.Env, st machine.State) (*machine.Changes, error) {
 		return m.Expire(env, st, l.Fence)
-	}}
+	})
 }
 
 // Wake is a timer that is due.
 func Wake(ref store.TokenRef) Event {
 	token := store.Lease{Instance: ref.Instance, Token: ref.Token}
-	return Event{token, machine.NotSettled, func(m *machine.Machine, env machine.Env, st machine.State) (*machine.Changes, error) {
+	return newEvent(token, machine.NotSettled, 0, func(m *machine.Machine, env machine.Env, st machine.State) (*machine.Changes, error) {
 		return m.Wake(env, st)
-	}}
+	})
 }
 
 // Apply applies events. Its answers are in the order of events.
@@ -149,35 +163,68 @@ func (s *Shard) Apply(events []Event) []Outcome { return s.ApplyAndClaim(events,
 // follows each to whoever reported it, in the same transaction and up to the claim's
 // bound (WRK-11).
 func (s *Shard) ApplyAndClaim(events []Event, claim *store.Claim) []Outcome {
-	room := newRoom(claim)
+	var outcomes []Outcome
+	done := make(chan struct{})
+	s.apply(events, newRoom(claim), func(o []Outcome) { outcomes = o; close(done) })
+	<-done
+	return outcomes
+}
+
+// Submit applies events as Apply does, without waiting: answer is called once, with
+// the outcomes in the order of events, and must not block. With a consumer the step
+// that follows a report is leased to it, if it has room: the credits that come with the
+// call, which are kept for that and are the consumer's afterwards, and those that it
+// has. Such a task is in its Outcome and not delivered.
+func (s *Shard) Submit(events []Event, to *Consumer, credits int, answer func([]Outcome)) {
+	if to == nil {
+		s.apply(events, newRoom(nil), answer)
+		return
+	}
+	r := &room{claim: &to.claim, to: to}
+	r.left.Store(int64(credits))
+	s.apply(events, r, func(outcomes []Outcome) {
+		to.Grant(int(r.left.Swap(0)))
+		answer(outcomes)
+	})
+}
+
+// apply applies events and calls answer with the outcomes.
+func (s *Shard) apply(events []Event, r *room, answer func([]Outcome)) {
 	outcomes := make([]Outcome, len(events))
 	ops := make([]*op, len(events))
 	for i := range events {
-		ev, outcome := &events[i], &outcomes[i]
-		o := &op{instance: ev.Lease.Instance, keys: store.Keys{
-			Instances: []machine.ID{ev.Lease.Instance}, Tokens: []machine.ID{ev.Lease.Token},
-		}}
-		if ev.Lease.Fence > 0 {
-			o.keys.Leases = []store.Lease{ev.Lease}
-		}
-		o.apply = func(ctx context.Context, w *store.World) (err error) {
-			room.give(&outcome.Next) // of a run that was not committed
-			outcome.Changes, err = s.event(ctx, w, ev)
-			if err == nil {
-				outcome.Next = s.goOn(w, ev, outcome.Changes, room)
+		ops[i] = s.eventOp(&events[i], &outcomes[i], r)
+	}
+	s.guard(ops, events, outcomes, r)
+	s.submit(ops, func() {
+		for i, o := range ops {
+			if o.err != nil {
+				r.forget(&outcomes[i].Next)
+				outcomes[i] = Outcome{Err: o.err}
 			}
-			return err
 		}
-		ops[i] = o
+		s.wentOn(outcomes)
+		answer(outcomes)
+	})
+}
+
+// eventOp is the operation of an event.
+func (s *Shard) eventOp(ev *Event, outcome *Outcome, r *room) *op {
+	o := &op{instance: ev.Lease.Instance, bytes: ev.Bytes, keys: store.Keys{
+		Instances: []machine.ID{ev.Lease.Instance}, Tokens: []machine.ID{ev.Lease.Token},
+	}}
+	if ev.Lease.Fence > 0 {
+		o.keys.Leases = []store.Lease{ev.Lease}
 	}
-	s.do(ops)
-	for i, o := range ops {
-		if outcomes[i].Err = o.err; o.err != nil {
-			outcomes[i] = Outcome{Err: o.err}
+	o.apply = func(ctx context.Context, w *store.World) (err error) {
+		r.forget(&outcome.Next) // of a run that was not committed
+		outcome.Changes, err = s.event(ctx, w, ev)
+		if err == nil {
+			outcome.Next = s.goOn(w, ev, outcome.Changes, r)
 		}
+		return err
 	}
-	s.wentOn(outcomes)
-	return outcomes
+	return o
 }
 
 func (s *Shard) event(ctx context.Context, w *store.World, ev *Event) (*machine.Changes, error) {

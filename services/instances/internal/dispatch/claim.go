@@ -13,10 +13,16 @@ import (
 
 // Claim leases tasks to a worker; if there are none it waits for some until wait
 // is over, ctx is done or the process goes down. Tasks that were claimed for a
-// caller that is gone are handed back at once.
+// caller that is gone are handed back at once. Where too many wait it is an
+// [OverloadError].
 func (s *Shard) Claim(ctx context.Context, c store.Claim, wait time.Duration) ([]store.Claimed, error) {
+	defer s.polls.Add(-1)
+	if s.polls.Add(1) > int64(s.cfg.Polls) {
+		return nil, &OverloadError{RetryAfter: comeBack(pollRetryAfter)}
+	}
 	if wait <= 0 {
-		return s.claimFor(ctx, c)
+		claimed, _, err := s.claimFor(ctx, c)
+		return claimed, err
 	}
 	ctx, cancel := context.WithTimeout(ctx, wait)
 	defer cancel()
@@ -24,7 +30,7 @@ func (s *Shard) Claim(ctx context.Context, c store.Claim, wait time.Duration) ([
 	w := s.parked.Subscribe(group(c), keys...)
 	defer w.Close()
 	for {
-		claimed, err := s.claimFor(ctx, c)
+		claimed, _, err := s.claimFor(ctx, c)
 		if err != nil || len(claimed) > 0 {
 			return claimed, err
 		}
@@ -39,45 +45,47 @@ func (s *Shard) Claim(ctx context.Context, c store.Claim, wait time.Duration) ([
 	}
 }
 
-// claimFor claims once. The claim itself is not given up with its caller, since
-// what it has leased must then be handed back.
-func (s *Shard) claimFor(ctx context.Context, c store.Claim) ([]store.Claimed, error) {
+// claimFor claims once, and tells whether that was all that there is. The claim itself
+// is not given up with its caller, since what it has leased must then be handed back.
+func (s *Shard) claimFor(ctx context.Context, c store.Claim) (claimed []store.Claimed, all bool, err error) {
 	select {
 	case s.claims <- struct{}{}:
 		defer func() { <-s.claims }()
 	case <-ctx.Done():
-		return nil, nil // gone before there was anything to answer
+		return nil, false, nil // gone before there was anything to answer
 	}
 	work, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.cfg.CommitTimeout)
 	defer cancel()
-	claimed, err := s.store.Claim(work, c)
+	claimed, err = s.store.Claim(work, c)
 	if err != nil {
 		s.noteFailure(err)
 		s.HandBack(claimed)
-		return nil, fmt.Errorf("claim tasks: %w", err)
+		return nil, false, fmt.Errorf("claim tasks: %w", err)
 	}
 	if len(claimed) == 0 {
-		return nil, nil
+		return nil, true, nil
 	}
 	if ctx.Err() != nil {
 		s.HandBack(claimed)
-		return nil, nil
+		return nil, false, nil
 	}
+	found := len(claimed)
 	claimed = s.deliverable(claimed)
 	claimed, rest := fitting(claimed, c)
 	s.HandBack(rest)
-	if len(claimed) == 0 {
-		return nil, nil
+	if len(claimed) > 0 {
+		s.metrics.claimed(ctx, s.id, len(claimed))
+		s.lease(soonest(claimed))
+		s.held.put(claimed)
 	}
-	s.metrics.claimed(ctx, s.id, len(claimed))
-	s.lease(soonest(claimed))
-	if len(claimed) == c.Max || len(rest) > 0 {
+	all = found < c.Max && len(rest) == 0 && bytesOf(claimed)+s.cfg.Limits.PayloadBytes <= budgetOf(c)
+	if !all {
 		// There may be more than this worker has room for.
 		for _, key := range queueKeys(c) {
 			s.Ready(key)
 		}
 	}
-	return claimed, nil
+	return claimed, all, nil
 }
 
 // deliverable leaves out combines that no message can carry, and fails them: they
@@ -114,10 +122,7 @@ func (s *Shard) deliverable(claimed []store.Claimed) []store.Claimed {
 // it, which is sent once or with every task, as the worker asks. The first is always
 // taken.
 func fitting(claimed []store.Claimed, c store.Claim) (fit, rest []store.Claimed) {
-	budget := c.MaxBytes
-	if budget == 0 {
-		budget = store.DefaultClaimBytes
-	}
+	budget := budgetOf(c)
 	sent := set[machine.ID]{}
 	for i, task := range claimed {
 		budget -= len(task.Token.View.Data) + len(task.Token.Progress.Data)
@@ -133,6 +138,23 @@ func fitting(claimed []store.Claimed, c store.Claim) (fit, rest []store.Claimed)
 		}
 	}
 	return claimed, nil
+}
+
+// budgetOf is how many bytes of payload a claim may gather.
+func budgetOf(c store.Claim) int {
+	if c.MaxBytes == 0 {
+		return store.DefaultClaimBytes
+	}
+	return c.MaxBytes
+}
+
+// bytesOf is what a store counts of what it claims.
+func bytesOf(claimed []store.Claimed) int {
+	n := 0
+	for _, c := range claimed {
+		n += len(c.Token.View.Data)
+	}
+	return n
 }
 
 // HandBack releases what was claimed for a caller that does not get it, without

@@ -9,12 +9,15 @@ import (
 	"github.com/wiggle-run/wiggle/services/instances/internal/store"
 )
 
-// room is how many further tasks a worker takes with the answer to its reports.
+// room is how many further tasks come with the answer to a call's reports.
 type room struct {
 	claim *store.Claim // nil: none
 	left  atomic.Int64
+	// to is the consumer that reports; nil for a call. Beyond left it has its credits.
+	to *Consumer
 }
 
+// newRoom is the room of a call.
 func newRoom(claim *store.Claim) *room {
 	r := &room{claim: claim}
 	if claim != nil {
@@ -29,14 +32,17 @@ func (r *room) take() bool {
 		return true
 	}
 	r.left.Add(1)
-	return false
+	return r.to != nil && r.to.take(1) == 1
 }
 
-// give gives the place of a task back that was not kept after all.
-func (r *room) give(next **store.Claimed) {
+// back gives a place back that was not used after all.
+func (r *room) back() { r.left.Add(1) }
+
+// forget gives the place of a task back that was not kept after all.
+func (r *room) forget(next **store.Claimed) {
 	if *next != nil {
 		*next = nil
-		r.left.Add(1)
+		r.back()
 	}
 }
 
@@ -58,7 +64,7 @@ func (s *Shard) goOn(w *store.World, ev *Event, c *machine.Changes, r *room) *st
 	}
 	switch {
 	case c.Duplicate:
-		if t.State != machine.Leased || t.Worker != r.claim.Worker || t.Fence != ev.Lease.Fence+1 || !r.take() {
+		if t.State != machine.Leased || t.Worker != r.claim.Worker || t.Fence != ev.Lease.Fence+ev.Following+1 || !r.take() {
 			return nil
 		}
 	case t.State != machine.Ready || !t.DueAt.IsZero() || !r.take():
@@ -66,17 +72,23 @@ func (s *Shard) goOn(w *store.World, ev *Event, c *machine.Changes, r *room) *st
 	default:
 		leased, err := machine.Claim(w.Now, t, r.claim.Worker, r.claim.Lease)
 		if err != nil {
-			r.left.Add(1)
+			r.back()
 			return nil
 		}
 		w.Put(&machine.Changes{Updated: []*machine.Token{leased}}, ev.Lease.Instance)
 		t = leased
 	}
-	next := &store.Claimed{Token: t, Instance: st.Instance}
+	next := leasedIn(t, st)
+	return &next
+}
+
+// leasedIn is the task of a token that a batch leases.
+func leasedIn(t *machine.Token, st machine.State) store.Claimed {
+	task := store.Claimed{Token: t, Instance: st.Instance, Parent: st.Parent}
 	if st.Parent != nil {
-		next.Base = st.Parent.View
+		task.Base = st.Parent.View
 	}
-	return next
+	return task
 }
 
 // serves tells whether a claim takes the token of an instance.
@@ -100,5 +112,6 @@ func (s *Shard) wentOn(outcomes []Outcome) {
 	if len(given) > 0 {
 		s.metrics.claimed(context.Background(), s.id, len(given))
 		s.lease(soonest(given))
+		s.held.put(given)
 	}
 }

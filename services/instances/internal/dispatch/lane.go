@@ -2,8 +2,9 @@ package dispatch
 
 import (
 	"context"
-	"errors"
 	"sync"
+	"sync/atomic"
+	"time"
 
 	"github.com/wiggle-run/wiggle/pkg/postgres"
 	"github.com/wiggle-run/wiggle/services/instances/internal/machine"
@@ -14,47 +15,66 @@ import (
 type op struct {
 	// instance chooses the lane.
 	instance machine.ID
+	// start tells that it makes an instance; bytes is what it holds while it waits.
+	start bool
+	bytes int
 	// keys is what apply needs in the world.
 	keys store.Keys
 	// apply puts the item's changes into the world, or returns why it does not.
 	// It may run more than once; the last run counts.
 	apply func(ctx context.Context, w *store.World) error
 
+	// guarded is set while the operation may go the guarded way.
+	guarded *guarded
+
 	err  error
-	done *sync.WaitGroup
+	call *call
 }
 
-// ErrOverloaded: the lane's queue is full.
-var ErrOverloaded = errors.New("too much is waiting for the shard")
+// call is the operations that one caller waits for.
+type call struct {
+	left   atomic.Int64
+	finish func() // runs when all are answered; it must not block
+}
+
+func (c *call) done() {
+	if c.left.Add(-1) == 0 {
+		c.finish()
+	}
+}
 
 // lane commits one batch after the other.
 type lane struct {
-	shard *Shard
-	wake  chan struct{}
+	shard  *Shard
+	commit func(ctx context.Context, batch []*op)
+	wake   chan struct{}
+	// startsIn is the lane in which starts wait that what this one does makes work for:
+	// itself, or for reports that go the guarded way the one beside it.
+	startsIn *lane
 
 	mu      sync.Mutex
-	queue   []*op
+	queue   queue
 	stopped error
+	ended   int64 // instances of the shard, as of the last batch
 }
 
-func newLane(s *Shard) *lane { return &lane{shard: s, wake: make(chan struct{}, 1)} }
+func newLane(s *Shard, commit func(ctx context.Context, batch []*op)) *lane {
+	l := &lane{shard: s, commit: commit, wake: make(chan struct{}, 1)}
+	l.startsIn = l
+	return l
+}
 
 // push queues operations. What it does not take is answered with an error.
 func (l *lane) push(ops []*op) {
 	l.mu.Lock()
-	room := l.shard.cfg.QueueLength - len(l.queue)
-	reason := l.stopped
-	if reason != nil {
-		room = 0
-	} else if reason = ErrOverloaded; room > len(ops) {
-		room = len(ops)
+	rest, reason := ops, l.stopped
+	if reason == nil {
+		rest, reason = l.queue.push(ops, &l.shard.cfg)
 	}
-	room = max(room, 0)
-	l.queue = append(l.queue, ops[:room]...)
 	l.mu.Unlock()
-	for _, o := range ops[room:] {
+	for _, o := range rest {
 		o.err = reason
-		o.done.Done()
+		o.call.done()
 	}
 	select {
 	case l.wake <- struct{}{}:
@@ -62,29 +82,48 @@ func (l *lane) push(ops []*op) {
 	}
 }
 
-// take removes the next batch from the queue.
-func (l *lane) take() []*op {
+// take removes the next batch from the queue. If there is none though some wait, it
+// tells for how long.
+func (l *lane) take() ([]*op, time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	n := min(len(l.queue), l.shard.cfg.BatchSize)
-	batch := l.queue[:n:n]
-	if l.queue = l.queue[n:]; len(l.queue) == 0 {
-		l.queue = nil // let go of what is done
+	return l.queue.take(time.Now(), &l.shard.cfg)
+}
+
+// settle notes what a batch took.
+func (l *lane) settle(batch []*op, took time.Duration) {
+	starts := 0
+	for _, o := range batch {
+		if o.start {
+			starts++
+		}
 	}
-	return batch
+	ended := l.shard.ended.Load()
+	to := l.startsIn
+	to.mu.Lock()
+	defer to.mu.Unlock()
+	to.queue.pace.settle(time.Now(), took, starts, len(batch)-starts, int(ended-to.ended)/len(l.shard.lanes), l.shard.cfg.BatchSize)
+	to.ended = ended
 }
 
 // run commits batches until ctx is done. What is queued then is answered with
 // ctx's error: nothing of it was applied.
 func (l *lane) run(ctx context.Context) {
 	for {
-		batch := l.take()
+		batch, wait := l.take()
 		if len(batch) > 0 {
+			began := time.Now()
 			l.commit(ctx, batch)
+			l.settle(batch, time.Since(began))
 			continue
+		}
+		var again <-chan time.Time // nil: nothing waits
+		if wait > 0 {
+			again = time.After(wait)
 		}
 		select {
 		case <-l.wake:
+		case <-again:
 		case <-ctx.Done():
 			l.stop(ctx.Err())
 			return
@@ -94,8 +133,8 @@ func (l *lane) run(ctx context.Context) {
 
 func (l *lane) stop(reason error) {
 	l.mu.Lock()
-	rest := l.queue
-	l.queue, l.stopped = nil, reason
+	rest := l.queue.all()
+	l.stopped = reason
 	l.mu.Unlock()
 	answer(rest, reason)
 }
@@ -105,18 +144,18 @@ func answer(ops []*op, err error) {
 		if o.err == nil {
 			o.err = err
 		}
-		o.done.Done()
+		o.call.done()
 	}
 }
 
 // commit runs a batch as one transaction and answers its items.
-func (l *lane) commit(ctx context.Context, batch []*op) {
-	err := l.shard.update(ctx, batch)
+func (s *Shard) commit(ctx context.Context, batch []*op) {
+	err := s.update(ctx, batch)
 	if err != nil && len(batch) > 1 && postgres.Classify(err) == postgres.Permanent {
 		// The database refused something in it: find out which.
 		for _, o := range batch {
 			o.err = nil
-			answer([]*op{o}, l.shard.update(ctx, []*op{o}))
+			answer([]*op{o}, s.update(ctx, []*op{o}))
 		}
 		return
 	}
@@ -135,14 +174,18 @@ func (s *Shard) update(ctx context.Context, batch []*op) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.cfg.CommitTimeout)
 	defer cancel()
 	var world *store.World
+	var given gifts
 	err := s.store.Update(ctx, gather(batch), func(w *store.World) error {
 		world = w
+		given.takeBack() // of a run that was not committed
 		for _, o := range batch {
 			o.err = o.apply(ctx, w)
 		}
+		s.offer(w, &given)
 		return nil
 	})
 	if err != nil {
+		given.takeBack()
 		s.noteFailure(err)
 		if postgres.Classify(err) == postgres.Unknown {
 			// It may be committed, and then nobody was told of what it made ready.
@@ -150,7 +193,8 @@ func (s *Shard) update(ctx context.Context, batch []*op) error {
 		}
 		return err
 	}
-	s.metrics.batch(ctx, s.id, len(batch))
+	s.metrics.batch(ctx, s.id, len(batch), "locked")
+	given.deliver(s)
 	s.announce(world)
 	return nil
 }
@@ -188,18 +232,46 @@ func (s set[K]) add(list, more []K) []K {
 // when every one has been answered, whatever becomes of the caller: an answer
 // that nobody reads is harmless, a change half made is not.
 func (s *Shard) do(ops []*op) {
-	var done sync.WaitGroup
-	done.Add(len(ops))
-	byLane := make([][]*op, len(s.lanes))
+	done := make(chan struct{})
+	s.submit(ops, func() { close(done) })
+	<-done
+}
+
+// submit puts operations into their lanes. finish is called when every one has been
+// answered, by whoever answers the last: it must not block.
+func (s *Shard) submit(ops []*op, finish func()) {
+	if len(ops) == 0 {
+		finish()
+		return
+	}
+	c := &call{finish: finish}
+	c.left.Store(int64(len(ops)))
+	var locked, known []*op
 	for _, o := range ops {
-		o.done = &done
-		i := int(o.instance[15]) % len(s.lanes)
+		o.call = c
+		if o.guarded != nil {
+			known = append(known, o)
+		} else {
+			locked = append(locked, o)
+		}
+	}
+	s.enqueue(s.fast, known)
+	s.enqueue(s.lanes, locked)
+}
+
+// enqueue puts operations into lanes by their instances.
+func (s *Shard) enqueue(lanes []*lane, ops []*op) {
+	if len(ops) == 0 {
+		return
+	}
+	byLane := make([][]*op, len(lanes))
+	for _, o := range ops {
+		i := int(o.instance[15]) % len(lanes)
 		byLane[i] = append(byLane[i], o)
 	}
 	for i, ops := range byLane {
 		if len(ops) > 0 {
-			s.lanes[i].push(ops)
+			lanes[i].push(ops)
 		}
 	}
-	done.Wait()
 }

@@ -52,6 +52,16 @@ func (c *machines) get(ctx context.Context, key machineKey) (*machine.Machine, e
 	return m, nil
 }
 
+// graph is the graph of a definition that was used; nil if it was not.
+func (c *machines) graph(key machineKey) *definition.Graph {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	if m := c.known[key]; m != nil {
+		return m.Graph()
+	}
+	return nil
+}
+
 // of finds the machine that an instance runs on.
 func (c *machines) of(ctx context.Context, in *machine.Instance) (*machine.Machine, error) {
 	return c.get(ctx, machineKey{in.Namespace, in.Workflow, in.Version})

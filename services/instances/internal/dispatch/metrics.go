@@ -33,8 +33,11 @@ func shardLabel(shard int) metric.MeasurementOption {
 	return metric.WithAttributes(attribute.Int("shard", shard))
 }
 
-func (m *Metrics) batch(ctx context.Context, shard, size int) {
-	m.batches.Record(ctx, int64(size), shardLabel(shard))
+// batch records a batch by the way it went: guarded or locked.
+func (m *Metrics) batch(ctx context.Context, shard, size int, way string) {
+	if size > 0 {
+		m.batches.Record(ctx, int64(size), metric.WithAttributes(attribute.Int("shard", shard), attribute.String("way", way)))
+	}
 }
 
 func (m *Metrics) claimed(ctx context.Context, shard, n int) {

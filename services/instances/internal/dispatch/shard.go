@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"log/slog"
 	mathrand "math/rand/v2"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -21,16 +22,28 @@ import (
 
 // Config bounds what one shard does in one process.
 type Config struct {
-	// Lanes is how many batches may be under way at the same time.
+	// Lanes is how many batches may be under way at the same time, of each way. More than
+	// one makes batches smaller, which costs more than it gains unless the database has
+	// many processors or is far away.
 	Lanes int
 	// BatchSize is how many operations a batch may hold.
 	BatchSize int
-	// QueueLength is how many operations may wait in one lane.
-	QueueLength int
+	// BatchBytes is how much payload a batch may hold, unless one operation has more.
+	BatchBytes int
+	// QueueLength is how many operations may wait in one lane, and QueueBytes how much
+	// payload they may hold.
+	QueueLength, QueueBytes int
+	// StartWait is about how long a start may wait in a lane: where as many wait as are
+	// taken in that time, further ones are refused.
+	StartWait time.Duration
 	// CommitTimeout bounds one batch, with its repetitions.
 	CommitTimeout time.Duration
-	// Claims is how many claims may be under way at the same time.
-	Claims int
+	// Claims is how many claims may be under way at the same time, and Polls how many
+	// may wait for their turn or for something to claim.
+	Claims, Polls int
+	// HeldBytes bounds what is kept of leased tokens, so that their reports need no
+	// read; 0 keeps nothing.
+	HeldBytes int
 	// Limits bound what users send.
 	Limits machine.Limits
 	// SameClock says that the store goes by the clock that the shard is given.
@@ -40,8 +53,9 @@ type Config struct {
 // DefaultConfig is what holds where nothing else is set.
 func DefaultConfig() Config {
 	return Config{
-		Lanes: 2, BatchSize: 256, QueueLength: 20_000, CommitTimeout: 20 * time.Second, Claims: 4,
-		Limits: machine.DefaultLimits(),
+		Lanes: 1, BatchSize: 256, BatchBytes: 16 << 20, QueueLength: 20_000, QueueBytes: 64 << 20, StartWait: time.Second,
+		CommitTimeout: 20 * time.Second, Claims: 4, Polls: 10_000,
+		HeldBytes: 64 << 20, Limits: machine.DefaultLimits(),
 	}
 }
 
@@ -54,12 +68,16 @@ type Shard struct {
 	log     *slog.Logger
 	metrics *Metrics
 
-	lanes    []*lane
+	lanes    []*lane // the locked way
+	fast     []*lane // the guarded way
+	held     heldTokens
 	claims   chan struct{} // a slot for each claim under way
+	polls    atomic.Int64  // claims under way and waiting
 	machines machines
 	ids      idSource
 
 	parked wake.Hub[store.QueueKey]
+	crews  crews
 	hints  hints
 	ends   ends
 	times  func(due time.Time, ref store.TokenRef) // told of every timer that is set
@@ -71,6 +89,8 @@ type Shard struct {
 	// failures counts calls that the database did not take, for those who must
 	// know whether it was away meanwhile.
 	failures atomic.Uint64
+	// ended counts instances that ended here.
+	ended atomic.Int64
 	// ahead is how far the store's clock is ahead of ours, in nanoseconds.
 	ahead  atomic.Int64
 	seen   sync.Mutex
@@ -88,9 +108,11 @@ func New(id int, st store.Store, c clock.Clock, cfg Config, m *Metrics, log *slo
 		times: func(time.Time, store.TokenRef) {},
 		lease: func(time.Time) {},
 	}
-	s.machines.load = st.Definition
+	s.machines.load, s.held.limit = st.Definition, cfg.HeldBytes
 	for range cfg.Lanes {
-		s.lanes = append(s.lanes, newLane(s))
+		locked, guarded := newLane(s, s.commit), newLane(s, s.advance)
+		guarded.startsIn = locked
+		s.lanes, s.fast = append(s.lanes, locked), append(s.fast, guarded)
 	}
 	return s
 }
@@ -112,7 +134,7 @@ func (s *Shard) Failures() uint64 { return s.failures.Load() }
 // Run commits batches until ctx is done.
 func (s *Shard) Run(ctx context.Context) error {
 	var running sync.WaitGroup
-	for _, l := range s.lanes {
+	for _, l := range slices.Concat(s.fast, s.lanes) {
 		running.Go(func() { l.run(ctx) })
 	}
 	running.Wait()
@@ -179,14 +201,16 @@ func (s *Shard) announce(w *store.World) {
 	for key := range ready {
 		s.Ready(key)
 	}
+	s.ended.Add(int64(len(writes.Ended)))
 	for id := range writes.Ended {
 		s.ends.notify(id)
 	}
 }
 
-// Ready tells that a queue has tasks: a poll that is parked here, else the routers.
+// Ready tells that a queue has tasks: a worker with room or a poll that is parked here,
+// else the routers.
 func (s *Shard) Ready(key store.QueueKey) {
-	if s.parked.Notify(key) == 0 {
+	if !s.crews.ready(key) && s.parked.Notify(key) == 0 {
 		s.hints.publish(key)
 	}
 }

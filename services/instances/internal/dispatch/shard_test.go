@@ -3,7 +3,6 @@ package dispatch_test
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"slices"
 	"sync"
@@ -42,9 +41,14 @@ type bench struct {
 type hooked struct {
 	store.Store
 	before func(keys store.Keys) error
+	after  func() error // runs in the transaction, once all is applied
+
+	// advance runs before an Advance, which fails with its error.
+	advance func(moves []store.Move) error
 
 	mu      sync.Mutex
 	batches []int
+	guarded int // moves that went the guarded way
 }
 
 func (h *hooked) Update(ctx context.Context, keys store.Keys, apply func(*store.World) error) error {
@@ -56,10 +60,33 @@ func (h *hooked) Update(ctx context.Context, keys store.Keys, apply func(*store.
 	h.mu.Lock()
 	h.batches = append(h.batches, len(keys.Instances))
 	h.mu.Unlock()
-	return h.Store.Update(ctx, keys, apply)
+	return h.Store.Update(ctx, keys, func(w *store.World) error {
+		if err := apply(w); err != nil || h.after == nil {
+			return err
+		}
+		return h.after()
+	})
+}
+
+func (h *hooked) Advance(ctx context.Context, now time.Time, moves []store.Move) ([]bool, error) {
+	h.mu.Lock()
+	h.batches = append(h.batches, len(moves))
+	h.guarded += len(moves)
+	h.mu.Unlock()
+	if h.advance != nil {
+		if err := h.advance(moves); err != nil {
+			return nil, err
+		}
+	}
+	return h.Store.Advance(ctx, now, moves)
 }
 
 func newBench(t *testing.T, before func(store.Keys) error) *bench {
+	t.Helper()
+	return newBenchWith(t, dispatch.DefaultConfig(), before)
+}
+
+func newBenchWith(t *testing.T, cfg dispatch.Config, before func(store.Keys) error) *bench {
 	t.Helper()
 	mem := memstore.New(time.Now)
 	def := twoSteps()
@@ -73,7 +100,7 @@ func newBench(t *testing.T, before func(store.Keys) error) *bench {
 		t.Fatal(err)
 	}
 	h := &hooked{Store: mem, before: before}
-	b := &bench{Shard: dispatch.New(3, h, clock.Real{}, dispatch.DefaultConfig(), metrics, slog.New(slog.DiscardHandler)), store: h}
+	b := &bench{Shard: dispatch.New(3, h, clock.Real{}, cfg, metrics, slog.New(slog.DiscardHandler)), store: h}
 	ctx, stop := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- b.Run(ctx) }()
@@ -275,26 +302,5 @@ func TestDrain(t *testing.T) {
 	}
 	if o := b.Apply([]dispatch.Event{dispatch.Report(dispatch.Lease(claimed[0].Token), result(`2`))})[0]; o.Err != nil {
 		t.Fatalf("a report while draining: %v", o.Err)
-	}
-}
-
-// TestQueueIsBounded: what does not fit is refused, and nothing of it is applied.
-func TestQueueIsBounded(t *testing.T) {
-	t.Parallel()
-	b := newBench(t, nil)
-	items := make([]dispatch.StartItem, dispatch.DefaultConfig().QueueLength+300)
-	for i := range items {
-		items[i] = newStart()
-		items[i].Event.ID[15] = 0
-		items[i].Workflow = fmt.Sprint("none-", i)
-	}
-	overloaded := 0
-	for _, s := range b.Start(items) {
-		if errors.Is(s.Err, dispatch.ErrOverloaded) {
-			overloaded++
-		}
-	}
-	if overloaded == 0 || overloaded > 300 {
-		t.Fatalf("%d of %d were refused, want at most 300", overloaded, len(items))
 	}
 }

@@ -60,7 +60,12 @@ type store struct {
 
 func start(t *testing.T, startNode string, nodes map[string]*wigglev1.Node, input string) *run {
 	t.Helper()
-	graph, problems := definition.Analyze(&wigglev1.Definition{Name: "test", Version: 1, Start: startNode, Nodes: nodes})
+	return startDefinition(t, &wigglev1.Definition{Name: "test", Version: 1, Start: startNode, Nodes: nodes}, input)
+}
+
+func startDefinition(t *testing.T, def *wigglev1.Definition, input string) *run {
+	t.Helper()
+	graph, problems := definition.Analyze(def)
 	if problems != nil {
 		t.Fatal(problems)
 	}

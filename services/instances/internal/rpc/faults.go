@@ -25,6 +25,8 @@ func fault(shard int, err error) error {
 	var own *faults.Error
 	var limit *machine.LimitError
 	var outcome *machine.OutcomeError
+	var batch *machine.BatchError
+	var overload *dispatch.OverloadError
 	switch {
 	case errors.As(err, &own):
 		return own
@@ -32,8 +34,10 @@ func fault(shard int, err error) error {
 		return faults.LimitExceeded(limit.Limit, limit.Setting, int64(limit.Maximum), int64(limit.Actual))
 	case errors.As(err, &outcome):
 		return faults.InvalidArgument("%s", outcome.Error())
-	case errors.Is(err, dispatch.ErrOverloaded):
-		return faults.Unavailable(retryAfter, "shard %d has more waiting than it takes; try again", shard).WithCause(err)
+	case errors.As(err, &batch):
+		return faults.FailedPrecondition("%s", batch.Error())
+	case errors.As(err, &overload):
+		return overloaded(shard, overload)
 	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
 		return faults.ShardUnavailable(shard, retryAfter).WithCause(err)
 	}
@@ -45,6 +49,15 @@ func fault(shard int, err error) error {
 	default:
 		return faults.Internal(err)
 	}
+}
+
+// overloaded is the fault of what a shard does not take for having too much to do. A start is refused as such. What belongs to
+// work under way is told to come back, as it would be if the shard were away: it is to be sent until it is taken.
+func overloaded(shard int, err *dispatch.OverloadError) error {
+	if err.Start {
+		return faults.Overloaded(err.RetryAfter, "shard %d has more starts waiting than it takes; try again later", shard).WithCause(err)
+	}
+	return faults.Unavailable(err.RetryAfter, "shard %d has more waiting than it takes; try again", shard).WithCause(err)
 }
 
 // instanceFault is fault for a call about one instance.

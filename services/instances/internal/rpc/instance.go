@@ -62,6 +62,9 @@ func (s *Server) StartInstances(ctx context.Context, req *wigglev1.StartInstance
 	if again := missed(results); len(again) > 0 && copied.Refresh(ctx) {
 		s.startAgain(shard, req.GetStarts(), results, again)
 	}
+	if err := allRefused(results); err != nil {
+		return nil, fault(shard.ID(), err)
+	}
 	res := &wigglev1.StartInstancesResponse{}
 	for i, r := range results {
 		if r.Err != nil {
@@ -102,6 +105,20 @@ func (s *Server) start(shard *dispatch.Shard, starts []*wigglev1.StartInstanceRe
 		results[index[i]].Started = r
 	}
 	return results
+}
+
+// allRefused is the error of a call none of whose starts was taken for there being too many. It is told once: under a load many
+// times of what is sustainable most of the work is to refuse.
+func allRefused(results []started) error {
+	for _, r := range results {
+		if !errors.Is(r.Err, dispatch.ErrOverloaded) {
+			return nil
+		}
+	}
+	if len(results) == 0 {
+		return nil
+	}
+	return results[0].Err
 }
 
 // missed lists the starts whose workflow the shard does not know.

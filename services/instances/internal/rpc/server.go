@@ -43,6 +43,8 @@ type Server struct {
 	shards Shards
 	limits definition.Limits
 	log    *slog.Logger
+	// unconfirmed are the tasks that broken streams sent last.
+	unconfirmed unconfirmed
 }
 
 // New makes the server.

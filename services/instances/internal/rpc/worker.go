@@ -2,7 +2,10 @@ package rpc
 
 import (
 	"context"
+	"errors"
 	"time"
+
+	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/wiggle-run/wiggle/pkg/faults"
 	"github.com/wiggle-run/wiggle/proto/definition"
@@ -40,6 +43,9 @@ func (s *Server) PollTasks(ctx context.Context, req *wigglev1.PollTasksRequest) 
 		return nil, err
 	}
 	claimed, err := shard.Claim(ctx, claim, wait)
+	if overload, ok := errors.AsType[*dispatch.OverloadError](err); ok {
+		return &wigglev1.PollTasksResponse{RetryAfter: durationpb.New(overload.RetryAfter)}, nil
+	}
 	if err != nil {
 		return nil, fault(shard.ID(), err)
 	}
@@ -131,6 +137,7 @@ func taskProto(ctx context.Context, shard *dispatch.Shard, c store.Claimed) (*wi
 		LeaseExpiresAt: stamp(t.LeaseUntil), Deadline: stamp(t.Deadline),
 		Context: payloadProto(t.View), BaseContext: payloadProto(c.Base), Progress: payloadProto(t.Progress),
 		TraceContext: in.Trace, Queue: t.Queue, QueuedAt: stamp(t.QueuedAt), DispatchedAt: stamp(t.LeasedAt),
+		Batched: m.Graph().Batched,
 	}
 	if !t.Parent.IsZero() {
 		task.Element = &wigglev1.Element{Index: t.Index, Key: t.Key}
@@ -248,8 +255,8 @@ func (s *Server) ReportSteps(ctx context.Context, req *wigglev1.ReportStepsReque
 		if err != nil {
 			return nil, dispatch.Event{}, err
 		}
-		report, err := reportOf(req.GetWorker(), reports[i])
-		return shard, dispatch.Report(lease, report), err
+		ev, err := reportEvent(req.GetWorker(), lease, reports[i])
+		return shard, ev, err
 	}, func(shard *dispatch.Shard, evs []dispatch.Event) []error {
 		outcomes := shard.ApplyAndClaim(evs, next)
 		before := len(list.tasks)
@@ -312,23 +319,31 @@ func reportOf(worker string, r *wigglev1.StepReport) (machine.Report, error) {
 	return out, nil
 }
 
+func failOf(req *wigglev1.FailTaskRequest) (machine.Fail, error) {
+	delay, err := span("retry_delay", req.GetRetryDelay(), 0, 0, maxRetryDelay)
+	if err != nil {
+		return machine.Fail{}, err
+	}
+	f := req.GetFailure()
+	return machine.Fail{
+		Worker: req.GetWorker(),
+		Type:   cut(f.GetType(), maxWorkerBytes), Message: cut(f.GetMessage(), maxFailure), Stack: cut(f.GetStack(), maxFailure),
+		NonRetryable: req.GetNonRetryable(), RetryDelay: delay, HasRetryDelay: req.GetRetryDelay() != nil,
+		StartedAt: moment(req.GetStartedAt()), FinishedAt: moment(req.GetFinishedAt()),
+	}, nil
+}
+
 // FailTask applies a failed attempt.
 func (s *Server) FailTask(_ context.Context, req *wigglev1.FailTaskRequest) (*wigglev1.FailTaskResponse, error) {
 	shard, lease, err := s.lease(req.GetTaskId(), req.GetLease())
 	if err != nil {
 		return nil, err
 	}
-	delay, err := span("retry_delay", req.GetRetryDelay(), 0, 0, maxRetryDelay)
+	fail, err := failOf(req)
 	if err != nil {
 		return nil, err
 	}
-	f := req.GetFailure()
-	o := shard.Apply([]dispatch.Event{dispatch.Fail(lease, machine.Fail{
-		Worker: req.GetWorker(),
-		Type:   cut(f.GetType(), maxWorkerBytes), Message: cut(f.GetMessage(), maxFailure), Stack: cut(f.GetStack(), maxFailure),
-		NonRetryable: req.GetNonRetryable(), RetryDelay: delay, HasRetryDelay: req.GetRetryDelay() != nil,
-		StartedAt: moment(req.GetStartedAt()), FinishedAt: moment(req.GetFinishedAt()),
-	})})[0]
+	o := shard.Apply([]dispatch.Event{dispatch.Fail(lease, fail)})[0]
 	if o.Err != nil {
 		return nil, taskFault(shard.ID(), req.GetTaskId(), o.Err)
 	}
@@ -351,10 +366,13 @@ type beat struct {
 
 // Heartbeat extends leases, each on its own.
 func (s *Server) Heartbeat(ctx context.Context, req *wigglev1.HeartbeatRequest) (*wigglev1.HeartbeatResponse, error) {
-	beats := req.GetBeats()
-	res := &wigglev1.HeartbeatResponse{Outcomes: make([]*wigglev1.BeatOutcome, len(beats))}
+	return &wigglev1.HeartbeatResponse{Outcomes: s.heartbeat(ctx, req.GetBeats())}, nil
+}
+
+func (s *Server) heartbeat(ctx context.Context, beats []*wigglev1.Beat) []*wigglev1.BeatOutcome {
+	outcomes := make([]*wigglev1.BeatOutcome, len(beats))
 	for i, b := range beats {
-		res.Outcomes[i] = &wigglev1.BeatOutcome{TaskId: b.GetTaskId()}
+		outcomes[i] = &wigglev1.BeatOutcome{TaskId: b.GetTaskId()}
 	}
 	errs := onShards(len(beats), func(i int) (*dispatch.Shard, beat, error) {
 		shard, lease, err := s.lease(beats[i].GetTaskId(), beats[i].GetLease())
@@ -365,15 +383,15 @@ func (s *Server) Heartbeat(ctx context.Context, req *wigglev1.HeartbeatRequest) 
 		b := store.Beat{Token: lease.Token, Fence: lease.Fence, Extend: extend, Progress: payload(beats[i].GetProgress())}
 		return shard, beat{Beat: b, index: i}, err
 	}, func(shard *dispatch.Shard, items []beat) []error {
-		return s.beat(ctx, shard, items, res)
+		return s.beat(ctx, shard, items, outcomes)
 	})
 	for i, err := range errs {
-		res.Outcomes[i].Fault = s.item(ctx, err)
+		outcomes[i].Fault = s.item(ctx, err)
 	}
-	return res, nil
+	return outcomes
 }
 
-func (s *Server) beat(ctx context.Context, shard *dispatch.Shard, items []beat, res *wigglev1.HeartbeatResponse) []error {
+func (s *Server) beat(ctx context.Context, shard *dispatch.Shard, items []beat, outcomes []*wigglev1.BeatOutcome) []error {
 	errs := make([]error, len(items))
 	beats := make([]store.Beat, len(items))
 	for i, b := range items {
@@ -381,14 +399,14 @@ func (s *Server) beat(ctx context.Context, shard *dispatch.Shard, items []beat, 
 	}
 	results, err := shard.Beat(ctx, beats)
 	for i, b := range items {
-		taskID := res.GetOutcomes()[b.index].GetTaskId()
+		taskID := outcomes[b.index].GetTaskId()
 		switch {
 		case err != nil:
 			errs[i] = taskFault(shard.ID(), taskID, err)
 		case results[i].LeaseUntil.IsZero():
 			errs[i] = faults.LeaseLost(taskID)
 		default:
-			res.GetOutcomes()[b.index].LeaseExpiresAt = stamp(results[i].LeaseUntil)
+			outcomes[b.index].LeaseExpiresAt = stamp(results[i].LeaseUntil)
 		}
 	}
 	return errs

@@ -40,15 +40,22 @@ type Store interface {
 	// that another process made meanwhile), so apply must not act outside the
 	// world. If apply returns an error nothing is written and Update returns it.
 	Update(ctx context.Context, keys Keys, apply func(*World) error) error
+	// Advance writes reports that concern one leased token each, without reading: a
+	// move is written if its token still is what From says, under the same lease and
+	// at the same position, and nobody else holds it; else nothing of it is. It tells
+	// which were written. No token may be in two moves. With an error it is not known
+	// which were; all may go the way of Update then, which knows them again.
+	Advance(ctx context.Context, now time.Time, moves []Move) ([]bool, error)
 	// Claim leases up to c.Max dispatchable tokens: by priority, then the older
 	// instance (WRK-7). Tokens that come with an error are leased and should be
 	// handed back: what goes with them could not be read.
 	Claim(ctx context.Context, c Claim) ([]Claimed, error)
 	// Beat extends leases. Its answers are in the order of beats.
 	Beat(ctx context.Context, beats []Beat) ([]BeatResult, error)
-	// Tick takes or renews the shard's sweep lease for holder and tells what
-	// there is to do (ENG-19). It is one statement.
-	Tick(ctx context.Context, holder string, term time.Duration) (Tick, error)
+	// Tick takes or renews the shard's sweep lease for holder and, with look, tells
+	// what there is to do (ENG-19). It is one statement. A look costs as much as there
+	// are leases and entries that vacuum has not taken away.
+	Tick(ctx context.Context, holder string, term time.Duration, look bool) (Tick, error)
 	// Due lists tokens whose time comes no later than the given one, soonest first.
 	Due(ctx context.Context, before time.Time, limit int) ([]TokenRef, error)
 	// Expired lists leased tokens whose lease or timeout is over.
@@ -127,6 +134,29 @@ type Keys struct {
 	Leases []Lease
 }
 
+// Move takes one token from a step that was reported to the next, READY or leased
+// again. Nothing else of the instance changes: its changes are [Simple], and a lease.
+type Move struct {
+	// Namespace of the instance.
+	Namespace string
+	From, To  *machine.Token
+	Entry     machine.Entry
+}
+
+// Simple tells whether changes are one token's step to the next, which can be written
+// without a look at anything else.
+func Simple(from *machine.Token, c *machine.Changes) bool {
+	if c.Instance != nil || c.Ended || c.Duplicate || len(c.Created)+len(c.Merged)+len(c.LetIn) > 0 || len(c.Updated) != 1 ||
+		len(c.History) != 1 {
+		return false
+	}
+	to := c.Updated[0]
+	return to.ID == from.ID && from.State == machine.Leased && to.State == machine.Ready && !from.Held && !to.Held &&
+		from.DueAt.IsZero() && to.DueAt.IsZero() && from.Width == 0 && to.Width == 0 &&
+		to.Position == from.Position+1 && to.Settled.Fence == from.Fence && to.Settled.By == machine.ByReport &&
+		to.Failure == nil && to.Progress.Absent()
+}
+
 // WorkflowKey names a workflow.
 type WorkflowKey struct{ Namespace, Workflow string }
 
@@ -169,6 +199,8 @@ type Claimed struct {
 	Instance *machine.Instance // without Context
 	// Base is the parent's view, in a branch.
 	Base machine.Payload
+	// Parent is the parent as it was, where whoever leased the token had it in hand.
+	Parent *machine.Token
 	// Results are the children, by index, for a combine.
 	Results []Result
 }
@@ -192,7 +224,8 @@ type Beat struct {
 // BeatResult tells when the lease ends; zero if it is lost.
 type BeatResult struct{ LeaseUntil time.Time }
 
-// Tick tells what there is to do on a shard.
+// Tick tells what there is to do on a shard. Without a look only Now and Holder are
+// known.
 type Tick struct {
 	// Now is the time by the shard's clock.
 	Now time.Time
@@ -200,7 +233,8 @@ type Tick struct {
 	Holder bool
 	// NextDue is the earliest time at which a token's timer is due; zero if none.
 	NextDue time.Time
-	// NextExpiry is the earliest end of a lease; zero if none is held.
+	// NextExpiry is the earliest end of a lease; zero if none is held, or the caller
+	// does not hold the sweep lease.
 	NextExpiry time.Time
 	// Ready are queues with tokens that may be claimed.
 	Ready []QueueKey

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"time"
 
@@ -23,8 +24,12 @@ const (
 	// timers and expired leases wait when the process dies that sweeps. A holder may
 	// be late by a whole tick; that it loses the lease to another does no harm.
 	Term = 5 * time.Second
-	// page is how many tokens are read, and woken, at a time.
-	page = 500
+	// page is how many tokens are read at a time, and wakePages how many pages of timers in memory are woken at a time: enough
+	// for a few batches of each lane, so that none waits for the other.
+	page      = 500
+	wakePages = 4
+	// expiredPages is how many pages of expired leases are read at a time, as finding them reads every lease.
+	expiredPages = 10
 	// remembered is how many timers are kept in memory; beyond it the tick finds them.
 	remembered = 100_000
 	// retryPause is how long a sweeper waits after the shard's database failed.
@@ -33,6 +38,10 @@ const (
 	leaveTime = time.Second
 	// tickAtLeast keeps leases that end one after the other from making a tick each.
 	tickAtLeast = 50 * time.Millisecond
+	// lookPart is the part of the time that a sweeper may look at the shard, a fiftieth: a
+	// look reads every lease, and what is dead and not yet vacuumed. Between looks a tick
+	// only renews the sweep lease.
+	lookPart = 50
 )
 
 // Sweeper sweeps one shard for one process.
@@ -49,7 +58,8 @@ type Sweeper struct {
 	nudge  chan struct{}
 
 	ticked    time.Time
-	holds     bool // the sweep lease, as of the last tick
+	lookAt    time.Time // the earliest time of the next look
+	holds     bool      // the sweep lease, as of the last tick
 	failed    bool
 	afterTick func(context.Context) error // what else is done at each tick
 }
@@ -140,7 +150,7 @@ func (w *Sweeper) leave(ctx context.Context) {
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), leaveTime)
 	defer cancel()
-	if _, err := w.shard.Store().Tick(ctx, w.holder, 0); err != nil {
+	if _, err := w.shard.Store().Tick(ctx, w.holder, 0, false); err != nil {
 		w.log.Warn("the sweep lease is not given back; others wait until it ends", "error", err)
 	}
 }
@@ -199,7 +209,7 @@ func (w *Sweeper) report(err error) {
 func (w *Sweeper) wakeDue() error {
 	for {
 		w.mu.Lock()
-		refs := w.timers.pop(w.shard.Now(), page)
+		refs := w.timers.pop(w.shard.Now(), wakePages*page)
 		w.mu.Unlock()
 		if len(refs) == 0 {
 			return nil
@@ -207,7 +217,7 @@ func (w *Sweeper) wakeDue() error {
 		if err := w.wakeAll(refs); err != nil {
 			return err
 		}
-		if len(refs) < page {
+		if len(refs) < wakePages*page {
 			return nil
 		}
 	}
@@ -248,7 +258,9 @@ func (w *Sweeper) early(ref store.TokenRef) {
 
 // tick looks at the shard: who sweeps it, what is due, what is ready.
 func (w *Sweeper) tick(ctx context.Context) error {
-	t, err := w.shard.Store().Tick(ctx, w.holder, Term)
+	began := w.clock.Now()
+	look := !began.Before(w.lookAt)
+	t, err := w.shard.Store().Tick(ctx, w.holder, Term, look)
 	if err != nil {
 		return fmt.Errorf("look at the shard: %w", err)
 	}
@@ -256,6 +268,7 @@ func (w *Sweeper) tick(ctx context.Context) error {
 	w.shard.Saw(t.Now)
 	pause := TickEvery - time.Duration(rand.Int64N(int64(TickEvery/8))) //nolint:gosec // jitter
 	w.after(pause)
+	until := w.nextLook(look, began, pause)
 	for _, key := range t.Ready {
 		w.shard.Ready(key)
 	}
@@ -267,15 +280,18 @@ func (w *Sweeper) tick(ctx context.Context) error {
 			return err
 		}
 	}
-	w.mu.Lock()
-	look := w.look
-	w.look = false
-	w.mu.Unlock()
-	if !t.Holder && !look {
+	if !look {
 		return nil
 	}
-	if !t.NextDue.IsZero() && t.NextDue.Before(t.Now.Add(pause)) {
-		if err := w.readDue(ctx, t.Now.Add(pause)); err != nil {
+	w.mu.Lock()
+	mine := w.look
+	w.look = false
+	w.mu.Unlock()
+	if !t.Holder && !mine {
+		return nil
+	}
+	if !t.NextDue.IsZero() && t.NextDue.Before(t.Now.Add(until)) {
+		if err := w.readDue(ctx, t.Now.Add(until)); err != nil {
 			return err
 		}
 	}
@@ -287,6 +303,20 @@ func (w *Sweeper) tick(ctx context.Context) error {
 		return nil
 	}
 	return w.expire(ctx)
+}
+
+// nextLook notes what a look took, or that one is wanting, and tells how far ahead timers have to be read: up to the next
+// look.
+func (w *Sweeper) nextLook(looked bool, began time.Time, pause time.Duration) time.Duration {
+	now := w.clock.Now()
+	if looked {
+		w.lookAt = now.Add(lookPart * now.Sub(began))
+		return max(pause, w.lookAt.Sub(now))
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.tickBy(w.lookAt)
+	return pause
 }
 
 // readDue takes a page of timers into memory that nobody may remember. Where
@@ -310,18 +340,20 @@ func (w *Sweeper) readDue(ctx context.Context, before time.Time) error {
 // expire takes leases back until no page is full.
 func (w *Sweeper) expire(ctx context.Context) error {
 	for ctx.Err() == nil {
-		refs, err := w.shard.Store().Expired(ctx, page)
+		all, err := w.shard.Store().Expired(ctx, expiredPages*page)
 		if err != nil {
 			return fmt.Errorf("read expired leases: %w", err)
 		}
-		events := make([]dispatch.Event, len(refs))
-		for i, ref := range refs {
-			events[i] = dispatch.Expire(store.Lease{Instance: ref.Instance, Token: ref.Token, Fence: ref.Fence})
+		for refs := range slices.Chunk(all, page) {
+			events := make([]dispatch.Event, len(refs))
+			for i, ref := range refs {
+				events[i] = dispatch.Expire(store.Lease{Instance: ref.Instance, Token: ref.Token, Fence: ref.Fence})
+			}
+			if err := w.apply(events, refs); err != nil {
+				return err
+			}
 		}
-		if err := w.apply(events, refs); err != nil {
-			return err
-		}
-		if len(refs) < page {
+		if len(all) < expiredPages*page {
 			break
 		}
 	}

@@ -41,18 +41,28 @@ type process struct {
 	stop func()
 }
 
-// counted counts ticks.
+// counted counts ticks, and makes looks take a while.
 type counted struct {
 	store.Store
+	takes time.Duration
+
 	mu    sync.Mutex
 	ticks int
+	looks time.Duration // all of them together
 }
 
-func (c *counted) Tick(ctx context.Context, holder string, term time.Duration) (store.Tick, error) {
+func (c *counted) Tick(ctx context.Context, holder string, term time.Duration, look bool) (store.Tick, error) {
 	c.mu.Lock()
 	c.ticks++
+	takes := c.takes
+	if look {
+		c.looks += takes
+	}
 	c.mu.Unlock()
-	return c.Store.Tick(ctx, holder, term)
+	if look && takes > 0 {
+		<-time.After(takes) // by the time of the bubble
+	}
+	return c.Store.Tick(ctx, holder, term, look)
 }
 
 // inBubble gives a test a shard in memory that goes by the bubble's time.
@@ -148,11 +158,11 @@ func TestSweepLeaseIsLeft(t *testing.T) {
 	inBubble(t, func(t *testing.T, st *counted, start func(string) *process) {
 		first := start("one")
 		synctest.Wait()
-		if tick, err := st.Tick(t.Context(), "two", sweep.Term); err != nil || tick.Holder {
+		if tick, err := st.Tick(t.Context(), "two", sweep.Term, true); err != nil || tick.Holder {
 			t.Fatalf("while the first process sweeps: %+v, %v", tick, err)
 		}
 		first.stop()
-		if tick, err := st.Tick(t.Context(), "two", sweep.Term); err != nil || !tick.Holder {
+		if tick, err := st.Tick(t.Context(), "two", sweep.Term, true); err != nil || !tick.Holder {
 			t.Fatalf("after it has stopped: %+v, %v", tick, err)
 		}
 	})
@@ -196,6 +206,38 @@ func TestIdleCostsOneTickInTwoSeconds(t *testing.T) {
 			panic("more than one tick a second")
 		}
 		p.Drain()
+	})
+}
+
+// TestLooksAreBounded: looks that take long, as there are many leases, or much that is not vacuumed, take no more than a
+// fiftieth of the time. The sweep lease is renewed all the same, and leases that ran out are found (WRK-17).
+func TestLooksAreBounded(t *testing.T) {
+	inBubble(t, func(t *testing.T, st *counted, start func(string) *process) {
+		p := start("one")
+		begin(t, p)
+		claim(p, 2*time.Hour)
+		st.mu.Lock()
+		st.takes = 200 * time.Millisecond
+		st.mu.Unlock()
+		leased := time.Now()
+		for time.Since(leased) < 25*time.Second {
+			if tick, err := st.Store.Tick(t.Context(), "two", sweep.Term, false); err != nil || tick.Holder {
+				t.Fatalf("the sweep lease is lost after %v: %v", time.Since(leased), err)
+			}
+			<-time.After(time.Second)
+		}
+		// 30 s of lease, a minute of backoff with a jitter of a fifth, and ten seconds between looks.
+		if again := claim(p, time.Hour); len(again) != 1 || again[0].Token.Attempt != 2 {
+			t.Fatalf("after the lease ran out: %+v", again)
+		}
+		if after := time.Since(leased); after > 116*time.Second {
+			t.Errorf("the second attempt came after %s", after)
+		}
+		st.mu.Lock()
+		defer st.mu.Unlock()
+		if all := time.Since(leased); st.looks > all/40 {
+			t.Errorf("looks took %v of %v", st.looks, all)
+		}
 	})
 }
 

@@ -9,6 +9,7 @@ import (
 
 	"github.com/wiggle-run/wiggle/pkg/faults"
 	wigglev1 "github.com/wiggle-run/wiggle/proto/gen/wiggle/v1"
+	"github.com/wiggle-run/wiggle/proto/gen/wiggle/v1/wigglev1connect"
 	"github.com/wiggle-run/wiggle/services/router/internal/backends"
 	"github.com/wiggle-run/wiggle/services/router/internal/definitions"
 	"github.com/wiggle-run/wiggle/services/router/internal/poll"
@@ -26,14 +27,19 @@ type Config struct {
 	PayloadSetting string
 }
 
-// Services implements the three public services.
+// Services implements the three public services, but for WorkerService.Work, whose messages are passed on as bytes by
+// package work and which is mounted apart.
 type Services struct {
+	wigglev1connect.UnimplementedWorkerServiceHandler
+
 	cfg     Config
 	forward *route.Forwarder
 	cluster func() *route.Cluster
 	keeper  *definitions.Keeper
 	poller  *poll.Poller
 	logger  *slog.Logger
+
+	refusals refusals
 }
 
 // New makes the services.

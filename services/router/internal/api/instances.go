@@ -67,18 +67,29 @@ func (s *Services) StartInstances(
 		func(_ *wigglev1.StartInstanceRequest, err error) *wigglev1.StartOutcome {
 			return &wigglev1.StartOutcome{Outcome: &wigglev1.StartOutcome_Fault{Fault: s.fault(ctx, err)}}
 		})
+	if err := allOverloaded(outcomes); err != nil {
+		return nil, err
+	}
 	return &wigglev1.StartInstancesResponse{Outcomes: outcomes}, nil
 }
 
 func (s *Services) startOn(
 	ctx context.Context, shard int, group []*wigglev1.StartInstanceRequest,
 ) ([]*wigglev1.StartOutcome, error) {
+	if err := s.refusals.check(shard, time.Now()); err != nil {
+		return nil, err
+	}
 	complete := s.keeper.Ensure(ctx, shard)
 	part := &wigglev1.StartInstancesRequest{Starts: group}
-	res, err := call(ctx, s, shard, "StartInstances",
+	c := route.Call{Shard: shard, Method: "StartInstances", Timeout: s.cfg.CallTimeout, Yields: true}
+	for _, start := range group {
+		c.Bytes += len(start.GetInput().GetData())
+	}
+	res, err := route.Do(ctx, s.forward, c,
 		func(ctx context.Context, c backends.Client) (*wigglev1.StartInstancesResponse, error) {
 			return c.Instances.StartInstances(ctx, part)
 		})
+	s.refusals.note(shard, time.Now(), res.GetOutcomes(), err)
 	if err != nil {
 		return nil, err
 	}

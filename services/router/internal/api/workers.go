@@ -6,6 +6,7 @@ import (
 
 	wigglev1 "github.com/wiggle-run/wiggle/proto/gen/wiggle/v1"
 	"github.com/wiggle-run/wiggle/services/router/internal/backends"
+	"github.com/wiggle-run/wiggle/services/router/internal/route"
 )
 
 // PollTasks implements wigglev1connect.WorkerServiceHandler.
@@ -27,7 +28,11 @@ func (s *Services) ReportSteps(
 		},
 		func(shard int, group []*wigglev1.StepReport) ([]*wigglev1.TaskOutcome, error) {
 			part := &wigglev1.ReportStepsRequest{Worker: req.GetWorker(), Reports: group, Next: next.share(len(group))}
-			res, err := call(ctx, s, shard, "ReportSteps",
+			c := route.Call{Shard: shard, Method: "ReportSteps", Timeout: s.cfg.CallTimeout}
+			for _, r := range group {
+				c.Bytes += len(r.GetResult().GetData())
+			}
+			res, err := route.Do(ctx, s.forward, c,
 				func(ctx context.Context, c backends.Client) (*wigglev1.ReportStepsResponse, error) {
 					return c.Workers.ReportSteps(ctx, part)
 				})

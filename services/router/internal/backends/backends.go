@@ -25,8 +25,8 @@ type Config struct {
 	// Release is our own, for the handshake.
 	Release string
 	Logger  *slog.Logger
-	// OnHint gets each work hint. It must not block.
-	OnHint func(shard int, namespace, queue string)
+	// OnHint gets each work hint, with the process that gives it. It must not block.
+	OnHint func(process *Process, shard int, namespace, queue string)
 	// OnReady is told of a shard that a process began to serve, or whose hints may have been missed. It must not block.
 	OnReady func(shard int)
 }

@@ -4,8 +4,13 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"sync/atomic"
 	"time"
 
+	"connectrpc.com/connect"
+
+	"github.com/wiggle-run/wiggle/pkg/rpc"
+	wigglev1 "github.com/wiggle-run/wiggle/proto/gen/wiggle/v1"
 	"github.com/wiggle-run/wiggle/proto/gen/wiggle/v1/wigglev1connect"
 	wiggleinternalv1 "github.com/wiggle-run/wiggle/proto/gen/wiggleinternal/v1"
 	"github.com/wiggle-run/wiggle/proto/gen/wiggleinternal/v1/wiggleinternalv1connect"
@@ -23,6 +28,8 @@ const (
 type Client struct {
 	Instances wigglev1connect.InstanceServiceClient
 	Workers   wigglev1connect.WorkerServiceClient
+	// Work is the one call of Workers whose messages are passed on as bytes.
+	Work      *connect.Client[rpc.Raw[wigglev1.WorkRequest], rpc.Raw[wigglev1.WorkResponse]]
 	Workflows wigglev1connect.WorkflowServiceClient
 	Shards    wiggleinternalv1connect.ShardServiceClient
 }
@@ -35,6 +42,8 @@ type Process struct {
 	name string
 	set  *Set
 	kick chan struct{}
+
+	calls, bytes atomic.Int64 // in hand
 
 	// Guarded by the set's mutex.
 	health health
@@ -70,6 +79,33 @@ func (p *Process) Alive() context.Context {
 	p.set.mu.Lock()
 	defer p.set.mu.Unlock()
 	return p.alive
+}
+
+// What a process may have in hand of one router. So one that hangs does not take all that the router has room for, and the
+// connections to it, each of which carries so many calls, are bounded too.
+const (
+	maxCalls     = 10_000
+	maxCallBytes = 128 << 20
+)
+
+// Enter takes a place for a call that holds so many bytes. One that yields is refused at half of what others may take. leave
+// gives the place back.
+func (p *Process) Enter(bytes int, yields bool) (leave func(), ok bool) {
+	part := int64(1)
+	if yields {
+		part = 2
+	}
+	held := p.bytes.Add(int64(bytes))
+	if p.calls.Add(1) > maxCalls/part || held > maxCallBytes/part && held > int64(bytes) {
+		p.leave(bytes)
+		return nil, false
+	}
+	return func() { p.leave(bytes) }, true
+}
+
+func (p *Process) leave(bytes int) {
+	p.calls.Add(-1)
+	p.bytes.Add(-int64(bytes))
 }
 
 // run looks after the process until ctx is done.
@@ -150,7 +186,7 @@ func (p *Process) watch(ctx context.Context) error {
 	p.set.resync(p)
 	for stream.Receive() {
 		for _, hint := range stream.Msg().GetHints() {
-			p.set.cfg.OnHint(int(hint.GetShard()), hint.GetNamespace(), hint.GetQueue())
+			p.set.cfg.OnHint(p, int(hint.GetShard()), hint.GetNamespace(), hint.GetQueue())
 		}
 	}
 	if err := stream.Err(); err != nil {

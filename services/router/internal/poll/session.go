@@ -155,7 +155,8 @@ func (s *session) try(shard int) (answered bool, err error) {
 			if err := s.take(r); err != nil {
 				return false, err
 			}
-			answered = r.shard == shard && r.err == nil
+			// One that is turned away does not know whether there is something.
+			answered = r.shard == shard && r.err == nil && (len(r.res.GetTasks()) > 0 || r.res.GetRetryAfter() == nil)
 		case <-timer.C:
 			s.p.markSlow(shard, time.Now())
 			return false, nil // it goes on; its result comes later

@@ -64,6 +64,10 @@ type Call struct {
 	NewWork bool
 	// Once makes it at most once.
 	Once bool
+	// Bytes is how much payload it holds, where that may be much.
+	Bytes int
+	// Yields has it refused first where a process has much to do: it only makes more work.
+	Yields bool
 }
 
 // Do makes a call, on another process if the first cannot answer it. Its error is a *faults.Error, or that of ctx.
@@ -96,7 +100,7 @@ func Do[T any](
 			}
 			continue
 		}
-		res, again, err := attempt(ctx, f, p, call)
+		res, again, err := attempt(ctx, f, c, p, call)
 		switch {
 		case err == nil:
 			f.count(ctx, c, "ok")
@@ -121,8 +125,13 @@ func Do[T any](
 
 // attempt makes a call on one process, and tells whether another try makes sense.
 func attempt[T any](
-	ctx context.Context, f *Forwarder, p *backends.Process, call func(context.Context, backends.Client) (T, error),
+	ctx context.Context, f *Forwarder, c Call, p *backends.Process, call func(context.Context, backends.Client) (T, error),
 ) (res T, again bool, err error) {
+	leave, ok := p.Enter(c.Bytes, c.Yields)
+	if !ok {
+		return res, !c.Yields, crowded(c)
+	}
+	defer leave()
 	alive := p.Alive()
 	tryCtx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -141,6 +150,23 @@ func attempt[T any](
 		return res, true, err
 	}
 	return res, refused(err) || faults.CodeOf(err) == faults.CodeUnavailable && kind(err) == "", err
+}
+
+// StreamFailed takes note that a stream to a process ended with err. alive was its [backends.Process.Alive] when the
+// stream began.
+func (f *Forwarder) StreamFailed(alive context.Context, p *backends.Process, err error) {
+	if broken(err) {
+		f.set.Failed(alive, p, err, unreachable(err))
+	}
+}
+
+// crowded is the error of a call for which there is no room at a process.
+func crowded(c Call) error {
+	wait := pause.Between(retryAfter/2, 3*retryAfter/2)
+	if c.Yields {
+		return faults.Overloaded(wait, "shard %d has more calls in hand than it takes; try again later", c.Shard)
+	}
+	return faults.Unavailable(wait, "shard %d has more calls in hand than it takes; try again", c.Shard)
 }
 
 // pick is the first process that was not tried, or, when all were, the first that is still there.

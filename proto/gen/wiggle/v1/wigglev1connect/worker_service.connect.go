@@ -33,6 +33,8 @@ const (
 // reflection-formatted method names, remove the leading slash and convert the remaining slash to a
 // period.
 const (
+	// WorkerServiceWorkProcedure is the fully-qualified name of the WorkerService's Work RPC.
+	WorkerServiceWorkProcedure = "/wiggle.v1.WorkerService/Work"
 	// WorkerServicePollTasksProcedure is the fully-qualified name of the WorkerService's PollTasks RPC.
 	WorkerServicePollTasksProcedure = "/wiggle.v1.WorkerService/PollTasks"
 	// WorkerServiceReportStepsProcedure is the fully-qualified name of the WorkerService's ReportSteps
@@ -49,6 +51,12 @@ const (
 
 // WorkerServiceClient is a client for the wiggle.v1.WorkerService service.
 type WorkerServiceClient interface {
+	// Work is the conversation of one worker: it grants credits, the server sends as
+	// many tasks as they allow, the worker reports. It carries what the other calls
+	// carry, means the same, and costs less. The first message is a hello; after it
+	// every message may carry anything. Ending its side, the worker says that it takes
+	// no more tasks; the server answers what it was sent and ends too.
+	Work(context.Context) (*connect.BidiStreamForClientSimple[v1.WorkRequest, v1.WorkResponse], error)
 	// PollTasks leases tasks to the worker, waiting for the first if there are none.
 	PollTasks(context.Context, *v1.PollTasksRequest) (*v1.PollTasksResponse, error)
 	// ReportSteps reports steps that are done. Each is answered on its own.
@@ -76,6 +84,12 @@ func NewWorkerServiceClient(httpClient connect.HTTPClient, baseURL string, opts 
 	baseURL = strings.TrimRight(baseURL, "/")
 	workerServiceMethods := v1.File_wiggle_v1_worker_service_proto.Services().ByName("WorkerService").Methods()
 	return &workerServiceClient{
+		work: connect.NewClient[v1.WorkRequest, v1.WorkResponse](
+			httpClient,
+			baseURL+WorkerServiceWorkProcedure,
+			connect.WithSchema(workerServiceMethods.ByName("Work")),
+			connect.WithClientOptions(opts...),
+		),
 		pollTasks: connect.NewClient[v1.PollTasksRequest, v1.PollTasksResponse](
 			httpClient,
 			baseURL+WorkerServicePollTasksProcedure,
@@ -115,11 +129,17 @@ func NewWorkerServiceClient(httpClient connect.HTTPClient, baseURL string, opts 
 
 // workerServiceClient implements WorkerServiceClient.
 type workerServiceClient struct {
+	work         *connect.Client[v1.WorkRequest, v1.WorkResponse]
 	pollTasks    *connect.Client[v1.PollTasksRequest, v1.PollTasksResponse]
 	reportSteps  *connect.Client[v1.ReportStepsRequest, v1.ReportStepsResponse]
 	failTask     *connect.Client[v1.FailTaskRequest, v1.FailTaskResponse]
 	heartbeat    *connect.Client[v1.HeartbeatRequest, v1.HeartbeatResponse]
 	releaseTasks *connect.Client[v1.ReleaseTasksRequest, v1.ReleaseTasksResponse]
+}
+
+// Work calls wiggle.v1.WorkerService.Work.
+func (c *workerServiceClient) Work(ctx context.Context) (*connect.BidiStreamForClientSimple[v1.WorkRequest, v1.WorkResponse], error) {
+	return c.work.CallBidiStreamSimple(ctx)
 }
 
 // PollTasks calls wiggle.v1.WorkerService.PollTasks.
@@ -169,6 +189,12 @@ func (c *workerServiceClient) ReleaseTasks(ctx context.Context, req *v1.ReleaseT
 
 // WorkerServiceHandler is an implementation of the wiggle.v1.WorkerService service.
 type WorkerServiceHandler interface {
+	// Work is the conversation of one worker: it grants credits, the server sends as
+	// many tasks as they allow, the worker reports. It carries what the other calls
+	// carry, means the same, and costs less. The first message is a hello; after it
+	// every message may carry anything. Ending its side, the worker says that it takes
+	// no more tasks; the server answers what it was sent and ends too.
+	Work(context.Context, *connect.BidiStream[v1.WorkRequest, v1.WorkResponse]) error
 	// PollTasks leases tasks to the worker, waiting for the first if there are none.
 	PollTasks(context.Context, *v1.PollTasksRequest) (*v1.PollTasksResponse, error)
 	// ReportSteps reports steps that are done. Each is answered on its own.
@@ -192,6 +218,12 @@ type WorkerServiceHandler interface {
 // and JSON codecs. They also support gzip compression.
 func NewWorkerServiceHandler(svc WorkerServiceHandler, opts ...connect.HandlerOption) (string, http.Handler) {
 	workerServiceMethods := v1.File_wiggle_v1_worker_service_proto.Services().ByName("WorkerService").Methods()
+	workerServiceWorkHandler := connect.NewBidiStreamHandler(
+		WorkerServiceWorkProcedure,
+		svc.Work,
+		connect.WithSchema(workerServiceMethods.ByName("Work")),
+		connect.WithHandlerOptions(opts...),
+	)
 	workerServicePollTasksHandler := connect.NewUnaryHandlerSimple(
 		WorkerServicePollTasksProcedure,
 		svc.PollTasks,
@@ -228,6 +260,8 @@ func NewWorkerServiceHandler(svc WorkerServiceHandler, opts ...connect.HandlerOp
 	)
 	return "/wiggle.v1.WorkerService/", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch r.URL.Path {
+		case WorkerServiceWorkProcedure:
+			workerServiceWorkHandler.ServeHTTP(w, r)
 		case WorkerServicePollTasksProcedure:
 			workerServicePollTasksHandler.ServeHTTP(w, r)
 		case WorkerServiceReportStepsProcedure:
@@ -246,6 +280,10 @@ func NewWorkerServiceHandler(svc WorkerServiceHandler, opts ...connect.HandlerOp
 
 // UnimplementedWorkerServiceHandler returns CodeUnimplemented from all methods.
 type UnimplementedWorkerServiceHandler struct{}
+
+func (UnimplementedWorkerServiceHandler) Work(context.Context, *connect.BidiStream[v1.WorkRequest, v1.WorkResponse]) error {
+	return connect.NewError(connect.CodeUnimplemented, errors.New("wiggle.v1.WorkerService.Work is not implemented"))
+}
 
 func (UnimplementedWorkerServiceHandler) PollTasks(context.Context, *v1.PollTasksRequest) (*v1.PollTasksResponse, error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("wiggle.v1.WorkerService.PollTasks is not implemented"))

@@ -55,7 +55,7 @@ func (s *Store) firstDue() *machine.Token {
 }
 
 // Tick implements [store.Store].
-func (s *Store) Tick(ctx context.Context, holder string, term time.Duration) (store.Tick, error) {
+func (s *Store) Tick(ctx context.Context, holder string, term time.Duration, look bool) (store.Tick, error) {
 	if err := ctx.Err(); err != nil {
 		return store.Tick{}, err
 	}
@@ -69,10 +69,16 @@ func (s *Store) Tick(ctx context.Context, holder string, term time.Duration) (st
 		s.lease.holder, s.lease.until = holder, tick.Now.Add(term)
 		tick.Holder = true
 	}
+	if !look {
+		return tick, nil
+	}
 	if t := s.firstDue(); t != nil {
 		tick.NextDue = t.DueAt
 	}
 	for id := range s.leased {
+		if !tick.Holder {
+			break
+		}
 		if until := s.tokens[id].LeaseUntil; tick.NextExpiry.IsZero() || until.Before(tick.NextExpiry) {
 			tick.NextExpiry = until
 		}

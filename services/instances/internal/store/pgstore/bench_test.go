@@ -182,7 +182,7 @@ from generate_series(1, 1000000) g;`
 	}
 	b.Run("tick", func(b *testing.B) {
 		for b.Loop() {
-			_, err := x.s.Tick(b.Context(), "me", time.Second)
+			_, err := x.s.Tick(b.Context(), "me", time.Second, true)
 			x.must(err)
 		}
 	})

@@ -3,8 +3,11 @@ package pgstore
 import (
 	"context"
 	"fmt"
+	"slices"
+	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype"
 
 	"github.com/wiggle-run/wiggle/services/instances/internal/machine"
 	"github.com/wiggle-run/wiggle/services/instances/internal/store"
@@ -36,7 +39,36 @@ picked as materialized (
 		for update of t skip locked
 	) r
 ),
-best as materialized (
+` + claimBest
+
+// claimOnward is claimTokens but for where it begins: for each queue and priority at a place in tokens_ready, see
+// [fronts]. The places are in one list, the highest priority of each queue first.
+//
+// Parameters: as claimTokens, and $9 instances and $10 tokens of the places.
+const claimOnward = `with
+picked as materialized (
+	select r.*
+	from unnest($2::text[]) with ordinality q(queue, n)
+	cross join lateral (
+		select r.*
+		from generate_series(9, 0, -1) p(priority)
+		cross join lateral (
+			select t.id, t.priority, t.instance_id, octet_length(t.view) as bytes
+			from tokens t
+			where t.namespace = $1 and t.queue = q.queue and t.priority = p.priority::smallint
+				and (t.instance_id, t.id) >= (($9::uuid[])[q.n * 10 - p.priority], ($10::uuid[])[q.n * 10 - p.priority])
+				and t.state = 1 and t.due_at is null and ` + claimBinding + `
+			order by t.instance_id, t.id
+			limit $7::bigint
+			for update of t skip locked
+		) r
+		limit $7::bigint
+	) r
+),
+` + claimBest
+
+// claimBest is the rest of both.
+const claimBest = `best as materialized (
 	select p.id, p.rank
 	from (
 		select p.id, row_number() over w as rank, sum(coalesce(p.bytes, 0)) over w as total
@@ -77,6 +109,24 @@ func (s *Store) Claim(ctx context.Context, c store.Claim) ([]store.Claimed, erro
 	if c.Max <= 0 || len(c.Queues) == 0 {
 		return nil, ctx.Err()
 	}
+	queues := distinct(c.Queues)
+	claimed, begun, err := s.claim(ctx, &c, queues, false)
+	if err == nil && len(claimed) == 0 && s.fronts.mayLook(begun, time.Now()) {
+		claimed, _, err = s.claim(ctx, &c, queues, true)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("claim: %w", err)
+	}
+	if err := s.complete(ctx, claimed); err != nil {
+		return claimed, fmt.Errorf("claim: read branches: %w", err)
+	}
+	return claimed, nil
+}
+
+// claim claims once: from where the fronts of the queues are, or with look from their beginning.
+func (s *Store) claim(
+	ctx context.Context, c *store.Claim, queues []string, look bool,
+) (claimed []store.Claimed, begun *flight, err error) {
 	budget := c.MaxBytes
 	if budget == 0 {
 		budget = store.DefaultClaimBytes
@@ -85,16 +135,26 @@ func (s *Store) Claim(ctx context.Context, c store.Claim) ([]store.Claimed, erro
 	for i, b := range c.Workflows {
 		workflows[i], versions[i] = b.Workflow, b.Version
 	}
-	rows, err := s.pool.Query(ctx, claimTokens, c.Namespace, distinct(c.Queues), workflows, versions, c.Worker,
-		c.Lease.Microseconds(), c.Max, budget)
-	claimed, err := collect(rows, err, scanClaimed)
-	if err != nil {
-		return nil, fmt.Errorf("claim: %w", err)
+	begun = s.fronts.begin(c, queues, look, time.Now())
+	sql, args := claimTokens, []any{c.Namespace, queues, workflows, versions, c.Worker, c.Lease.Microseconds(), c.Max, budget}
+	if begun.from != nil {
+		instances, tokens := placeColumns(begun.from)
+		sql, args = claimOnward, append(args, instances, tokens)
 	}
-	if err := s.complete(ctx, claimed); err != nil {
-		return claimed, fmt.Errorf("claim: read branches: %w", err)
+	rows, err := s.pool.Query(ctx, sql, args...)
+	claimed, err = collect(rows, err, scanClaimed)
+	s.fronts.end(begun, claimed, err, time.Now())
+	return claimed, begun, err
+}
+
+// placeColumns are places column by column, the highest priority of each queue first.
+func placeColumns(queues []places) (instances, tokens []pgtype.UUID) {
+	for _, q := range queues {
+		for _, p := range slices.Backward(q[:]) {
+			instances, tokens = append(instances, uuid(p.instance)), append(tokens, uuid(p.token))
+		}
 	}
-	return claimed, nil
+	return instances, tokens
 }
 
 // distinct drops queues that are named twice: their tokens would be locked twice.

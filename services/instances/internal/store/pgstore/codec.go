@@ -194,14 +194,5 @@ func cutText(data []byte) (string, []byte, error) {
 	return string(data[used:end]), data[end:], nil
 }
 
-// uuids encodes ids as an array parameter.
-func uuids(ids []machine.ID) []pgtype.UUID {
-	list := make([]pgtype.UUID, len(ids))
-	for i, id := range ids {
-		list[i] = uuid(id)
-	}
-	return list
-}
-
 // uuid encodes an id; the zero id is NULL only where a column allows it.
 func uuid(id machine.ID) pgtype.UUID { return pgtype.UUID{Bytes: id, Valid: true} }

@@ -2,9 +2,10 @@ package pgstore
 
 import (
 	"bytes"
+	"fmt"
 	"slices"
 
-	"github.com/jackc/pgx/v5/pgtype"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/wiggle-run/wiggle/services/instances/internal/machine"
 )
@@ -31,16 +32,16 @@ func compareIDs(a, b machine.ID) int { return bytes.Compare(a[:], b[:]) }
 
 // tokenRows are tokens column by column.
 type tokenRows struct {
-	id, instance, parent                                 []pgtype.UUID
-	fence, settledFence, timeout                         []int64
-	due, queued, leasedAt, leaseUntil, deadline, retryAt []pgtype.Timestamptz
-	index, attempt, version                              []int32
-	width, pending, next, position                       []int32
-	state, priority, settledBy                           []int16
-	held, hasResult, keepView                            []bool
-	namespace, workflow, queue, node, key, worker        []string
-	viewType, progressType                               []string
-	loops, failure, progress, view                       [][]byte
+	id, instance, parent                                 column
+	fence, settledFence, timeout                         column
+	due, queued, leasedAt, leaseUntil, deadline, retryAt column
+	index, attempt, version                              column
+	width, pending, next, position                       column
+	state, priority, settledBy                           column
+	held, hasResult, keepView                            column
+	namespace, workflow, queue, node, key, worker        column
+	viewType, progressType                               column
+	loops, failure, progress, view                       column
 }
 
 // add appends a token. With keepView the row's view is left as it is stored.
@@ -49,36 +50,52 @@ func (r *tokenRows) add(t *machine.Token, keepView bool) error {
 	if err != nil {
 		return err
 	}
-	r.id = append(r.id, uuid(t.ID))
-	r.fence, r.settledFence = append(r.fence, t.Fence), append(r.settledFence, t.Settled.Fence)
-	r.timeout = append(r.timeout, t.Timeout.Microseconds())
-	r.due, r.queued = append(r.due, timestamp(t.DueAt)), append(r.queued, timestamp(t.QueuedAt))
-	r.leasedAt, r.leaseUntil = append(r.leasedAt, timestamp(t.LeasedAt)), append(r.leaseUntil, timestamp(t.LeaseUntil))
-	r.deadline, r.retryAt = append(r.deadline, timestamp(t.Deadline)), append(r.retryAt, timestamp(t.Settled.RetryAt))
-	r.attempt, r.position = append(r.attempt, t.Attempt), append(r.position, t.Position)
-	r.width, r.pending, r.next = append(r.width, t.Width), append(r.pending, t.Pending), append(r.next, t.Next)
-	r.state, r.priority = append(r.state, int16(t.State)), append(r.priority, t.Priority)
-	r.settledBy = append(r.settledBy, int16(t.Settled.By))
-	r.held, r.hasResult = append(r.held, t.Held), append(r.hasResult, t.HasResult)
-	r.queue, r.node, r.worker = append(r.queue, t.Queue), append(r.node, t.Node), append(r.worker, t.Worker)
-	r.progressType, r.progress = append(r.progressType, t.Progress.ContentType), append(r.progress, t.Progress.Data)
-	r.loops, r.failure = append(r.loops, encodeLoops(t.Loops)), append(r.failure, failure)
+	r.id.id(t.ID)
+	r.fence.int64(t.Fence)
+	r.settledFence.int64(t.Settled.Fence)
+	r.timeout.int64(t.Timeout.Microseconds())
+	r.due.time(t.DueAt)
+	r.queued.time(t.QueuedAt)
+	r.leasedAt.time(t.LeasedAt)
+	r.leaseUntil.time(t.LeaseUntil)
+	r.deadline.time(t.Deadline)
+	r.retryAt.time(t.Settled.RetryAt)
+	r.attempt.int32(t.Attempt)
+	r.position.int32(t.Position)
+	r.width.int32(t.Width)
+	r.pending.int32(t.Pending)
+	r.next.int32(t.Next)
+	r.state.int16(int16(t.State))
+	r.priority.int16(t.Priority)
+	r.settledBy.int16(int16(t.Settled.By))
+	r.held.bool(t.Held)
+	r.hasResult.bool(t.HasResult)
+	r.queue.text(t.Queue)
+	r.node.text(t.Node)
+	r.worker.text(t.Worker)
+	r.progressType.text(t.Progress.ContentType)
+	r.progress.bytes(t.Progress.Data)
+	r.loops.bytes(encodeLoops(t.Loops))
+	r.failure.bytes(failure)
 	view := t.View
 	if keepView {
 		view = machine.Payload{}
 	}
-	r.keepView = append(r.keepView, keepView)
-	r.viewType, r.view = append(r.viewType, view.ContentType), append(r.view, view.Data)
+	r.keepView.bool(keepView)
+	r.viewType.text(view.ContentType)
+	r.view.bytes(view.Data)
 	return nil
 }
 
 // addFixed appends what never changes of a token.
 func (r *tokenRows) addFixed(t *machine.Token, in *machine.Instance) {
-	r.instance = append(r.instance, uuid(t.Instance))
-	r.parent = append(r.parent, pgtype.UUID{Bytes: t.Parent, Valid: !t.Parent.IsZero()})
-	r.index, r.version = append(r.index, t.Index), append(r.version, in.Version)
-	r.namespace, r.workflow = append(r.namespace, in.Namespace), append(r.workflow, in.Workflow)
-	r.key = append(r.key, t.Key)
+	r.instance.id(t.Instance)
+	r.parent.optionalID(t.Parent)
+	r.index.int32(t.Index)
+	r.version.int32(in.Version)
+	r.namespace.text(in.Namespace)
+	r.workflow.text(in.Workflow)
+	r.key.text(t.Key)
 }
 
 // insertTokens inserts by id, into the primary key and the indexes that the row's
@@ -130,13 +147,12 @@ func (r *tokenRows) updateArgs() []any {
 
 // instanceRows are instances column by column.
 type instanceRows struct {
-	id                       []pgtype.UUID
-	created, ended           []pgtype.Timestamptz
-	version, position        []int32
-	state, priority          []int16
-	namespace, workflow, typ []string
-	trace, failure, context  [][]byte
-	terminal                 []bool
+	id, created, ended       column
+	version, position        column
+	state, priority          column
+	namespace, workflow, typ column
+	trace, failure, context  column
+	terminal                 column
 }
 
 func (r *instanceRows) add(in *machine.Instance) error {
@@ -144,24 +160,29 @@ func (r *instanceRows) add(in *machine.Instance) error {
 	if err != nil {
 		return err
 	}
-	r.id = append(r.id, uuid(in.ID))
-	r.created, r.ended = append(r.created, timestamp(in.CreatedAt)), append(r.ended, timestamp(in.EndedAt))
-	r.version, r.position = append(r.version, in.Version), append(r.position, in.Position)
-	r.state, r.priority = append(r.state, int16(in.State)), append(r.priority, in.Priority)
-	r.namespace, r.workflow = append(r.namespace, in.Namespace), append(r.workflow, in.Workflow)
-	r.typ, r.context = append(r.typ, in.Context.ContentType), append(r.context, in.Context.Data)
-	r.trace, r.failure = append(r.trace, encodeTrace(in.Trace)), append(r.failure, failure)
-	r.terminal = append(r.terminal, in.State.Terminal())
+	r.id.id(in.ID)
+	r.created.time(in.CreatedAt)
+	r.ended.time(in.EndedAt)
+	r.version.int32(in.Version)
+	r.position.int32(in.Position)
+	r.state.int16(int16(in.State))
+	r.priority.int16(in.Priority)
+	r.namespace.text(in.Namespace)
+	r.workflow.text(in.Workflow)
+	r.typ.text(in.Context.ContentType)
+	r.context.bytes(in.Context.Data)
+	r.trace.bytes(encodeTrace(in.Trace))
+	r.failure.bytes(failure)
+	r.terminal.bool(in.State.Terminal())
 	return nil
 }
 
 // insertInstances inserts by id. Where another process is inserting the same id it
-// waits for that one's end; then the row is there, and left as it is.
+// waits for that one's end; then the row is there, and the insert fails.
 const insertInstances = `insert into instances (id, created_at, ended_at, version, position, state, priority, namespace, workflow,
 	context_type, trace, failure, context)
 select * from unnest($1::uuid[], $2::timestamptz[], $3::timestamptz[], $4::integer[], $5::integer[], $6::smallint[], $7::smallint[],
-	$8::text[], $9::text[], $10::text[], $11::bytea[], $12::bytea[], $13::bytea[])
-on conflict (id) do nothing`
+	$8::text[], $9::text[], $10::text[], $11::bytea[], $12::bytea[], $13::bytea[])`
 
 func (r *instanceRows) insertArgs() []any {
 	return []any{
@@ -188,14 +209,26 @@ func (r *instanceRows) updateArgs() []any {
 
 // historyRows are history entries column by column.
 type historyRows struct {
-	instance, token []pgtype.UUID
-	fence           []pgtype.Int8
-	position, ord   []int32
-	settledBy       []int16
-	entry           [][]byte
+	instance, token, fence, position, ord, settledBy, entry column
 }
 
 // insertHistory inserts into the primary key.
 const insertHistory = `insert into history (recorded_at, instance_id, token_id, fence, position, ord, settled_by, entry)
 select $1::timestamptz, u.* from unnest($2::uuid[], $3::uuid[], $4::bigint[], $5::integer[], $6::integer[], $7::smallint[],
 	$8::bytea[]) u`
+
+// add appends an entry with its place in the batch.
+func (r *historyRows) add(e *machine.Entry, ord int) error {
+	entry, err := proto.Marshal(e.Value)
+	if err != nil {
+		return fmt.Errorf("write history entry: %w", err)
+	}
+	r.instance.id(e.Instance)
+	r.token.id(e.Token)
+	r.fence.optionalInt64(e.Fence)
+	r.position.int32(e.Position)
+	r.ord.int32(int32(ord)) //nolint:gosec // of a batch
+	r.settledBy.int16(int16(e.By))
+	r.entry.bytes(entry)
+	return nil
+}

@@ -5,12 +5,14 @@ import (
 	"encoding/binary"
 	"errors"
 	"math/rand/v2"
+	"runtime"
 	"slices"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/wiggle-run/wiggle/pkg/postgres"
+	wigglev1 "github.com/wiggle-run/wiggle/proto/gen/wiggle/v1"
 	"github.com/wiggle-run/wiggle/services/instances/internal/machine"
 	"github.com/wiggle-run/wiggle/services/instances/internal/store"
 )
@@ -80,6 +82,35 @@ func TestNoDeadlocks(t *testing.T) {
 	const count = "select pg_stat_force_next_flush(), deadlocks from pg_stat_database where datname = current_database()"
 	if err := pool.QueryRow(t.Context(), count).Scan(nil, &deadlocks); err != nil || deadlocks != 0 {
 		t.Errorf("%d deadlocks, %v", deadlocks, err)
+	}
+}
+
+// An Advance waits for nobody for long, and so for nobody who waits for it: it takes
+// tokens without their instances' locks (WRK-18).
+func TestAdvanceGivesWay(t *testing.T) {
+	t.Parallel()
+	s := New(open(t))
+	populate(t, s, 2, machine.Leased)
+	moves := make([]store.Move, 2)
+	for i := range moves {
+		from := &machine.Token{ID: number(i + 1), Instance: number(i + 1), State: machine.Leased, Fence: 1}
+		to := from.Clone()
+		to.Fence, to.Position = 2, 1
+		moves[i] = store.Move{From: from, To: to, Entry: machine.Entry{Value: &wigglev1.HistoryEntry{}}}
+	}
+	second := []machine.ID{number(2)}
+	err := s.Update(t.Context(), store.Keys{Instances: second, Tokens: second}, func(*store.World) error {
+		moved, err := s.Advance(t.Context(), time.Now(), moves)
+		if postgres.Classify(err) != postgres.NotApplied {
+			t.Errorf("moved %v, %v", moved, err)
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if moved, err := s.Advance(t.Context(), time.Now(), moves); err != nil || slices.Contains(moved, false) {
+		t.Errorf("nothing was to be written of it, and then all: %v, %v", moved, err)
 	}
 }
 
@@ -218,34 +249,107 @@ func terminate(t *testing.T, pool *postgres.Pool) {
 	}
 }
 
-// Heartbeats change nothing that is indexed, so each new version of a row stays in
-// its page (HOT) and no index grows. Not in parallel: room in a page is made once no
-// older transaction of the server, whatever its database, is under way.
-func TestBeatsAreHOT(t *testing.T) { //nolint:paralleltest // see above
-	const tokens, rounds = 200, 20
+// Heartbeats change nothing that is indexed, and neither do reports that stay leased, so
+// each new version of a row stays in its page (HOT) and no index grows. Room in a page
+// is made once no older transaction of the server, whatever its database, is under way; so
+// others that test on the same server may cost a try.
+func TestHotUpdates(t *testing.T) { //nolint:paralleltest // see above
+	const tokens, rounds, tries = 200, 20, 10
 	pool := open(t)
 	s := New(pool)
 	populate(t, s, tokens, machine.Leased)
+	held := make([]*machine.Token, tokens)
 	beats := make([]store.Beat, tokens)
 	for i := range beats {
-		beats[i] = store.Beat{Token: number(i + 1), Fence: 1, Extend: time.Hour}
+		id := number(i + 1)
+		beats[i] = store.Beat{Token: id, Fence: 1, Extend: time.Hour}
+		held[i] = &machine.Token{ID: id, Instance: id, State: machine.Leased, Fence: 1, View: machine.Payload{Data: make([]byte, 200)}}
 	}
 	slices.Reverse(beats)
-	for range rounds {
+	beat := func() {
 		results, err := s.Beat(t.Context(), beats)
 		if err != nil || slices.ContainsFunc(results, func(r store.BeatResult) bool { return r.LeaseUntil.IsZero() }) {
 			t.Fatalf("%v, %v", results, err)
 		}
 	}
-	pool.Reset() // sessions report what they did when they end
+	advance := func() {
+		moves := make([]store.Move, tokens)
+		for i, from := range held {
+			to := from.Clone()
+			to.Fence, to.Position, to.View = from.Fence+1, from.Position+1, machine.Payload{Data: make([]byte, 200)}
+			moves[i] = store.Move{From: from, To: to, Entry: machine.Entry{Value: &wigglev1.HistoryEntry{}}}
+			held[i] = to
+		}
+		moved, err := s.Advance(t.Context(), time.Now(), moves)
+		if err != nil || slices.Contains(moved, false) {
+			t.Fatalf("%v, %v", moved, err)
+		}
+	}
+	for _, c := range []struct {
+		name string
+		run  func()
+	}{{"heartbeats", beat}, {"reports", advance}} {
+		var updates, hot int
+		for range tries {
+			before, hotBefore := updateCounts(t, pool, 0)
+			for range rounds {
+				c.run()
+			}
+			updates, hot = updateCounts(t, pool, before+tokens*rounds)
+			updates, hot = updates-before, hot-hotBefore
+			if hot >= updates*95/100 {
+				break
+			}
+		}
+		if hot < updates*95/100 {
+			t.Errorf("%d of %d updates by %s are HOT", hot, updates, c.name)
+		}
+	}
+}
+
+// updateCounts reads the counters of updates once there are so many: sessions report what
+// they did when they end.
+func updateCounts(t *testing.T, pool *postgres.Pool, atLeast int) (updates, hot int) {
+	t.Helper()
+	pool.Reset()
 	const stats = "select n_tup_upd, n_tup_hot_upd from pg_stat_user_tables where relname = 'tokens'"
-	var updates, hot int
-	for updates < tokens*rounds {
+	for updates = -1; updates < atLeast; {
 		if err := pool.QueryRow(t.Context(), stats).Scan(&updates, &hot); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if hot < updates*95/100 {
-		t.Errorf("%d of %d updates are HOT", hot, updates)
+	return updates, hot
+}
+
+// TestReadsLeaveConnections: however many reads of users wait, a batch has a connection (WRK-15).
+func TestReadsLeaveConnections(t *testing.T) {
+	t.Parallel()
+	s := New(open(t, func(c *postgres.MemberConfig) { c.MaxConns = 4 }))
+	locked := acquire(t, s)
+	run(t, locked, "begin", "lock table instances in access exclusive mode")
+	ctx, cancel := context.WithCancel(t.Context())
+	var reads sync.WaitGroup
+	for range 20 {
+		reads.Go(func() { _, _ = s.Instance(ctx, machine.ID{1}, 0) })
 	}
+	for len(s.reads) < cap(s.reads) {
+		runtime.Gosched()
+	}
+	if _, err := s.Tick(t.Context(), "me", time.Second, false); err != nil {
+		t.Errorf("a tick beside reads that wait: %v", err)
+	}
+	if _, err := s.Count(cancelled(t), store.Filter{}); !errors.Is(err, context.Canceled) {
+		t.Errorf("a read for which there is no place: %v", err)
+	}
+	run(t, locked, "rollback")
+	cancel()
+	reads.Wait()
+}
+
+// cancelled is a context that is done.
+func cancelled(t *testing.T) context.Context {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	return ctx
 }

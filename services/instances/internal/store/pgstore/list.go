@@ -64,6 +64,11 @@ func statesOf(f store.Filter) []int16 {
 
 // List implements [store.Store].
 func (s *Store) List(ctx context.Context, f store.Filter, after store.ListKey, limit int) ([]*machine.Instance, error) {
+	done, err := s.reading(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer done()
 	sql, args := listSQL(f, after, limit)
 	rows, err := s.pool.Query(ctx, sql, append([]any{pgx.QueryExecModeExec}, args...)...)
 	list, err := collect(rows, err, scanInstance)
@@ -88,6 +93,11 @@ order by i.created_at desc, i.id desc limit ` + lim, w.args
 
 // Count implements [store.Store].
 func (s *Store) Count(ctx context.Context, f store.Filter) (map[machine.InstanceState]int64, error) {
+	done, err := s.reading(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer done()
 	sql, args := countSQL(f)
 	rows, err := s.pool.Query(ctx, sql, append([]any{pgx.QueryExecModeExec}, args...)...)
 	type count struct {

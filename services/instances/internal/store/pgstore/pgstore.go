@@ -1,10 +1,9 @@
 // Package pgstore keeps a shard in PostgreSQL. It passes the suite of package
 // storetest.
 //
-// An Update is one transaction of four round trips however large the batch is:
-// BEGIN; the locks and reads, pipelined; the writes, pipelined, one statement for
-// each table and kind, over arrays; COMMIT. A claim and a heartbeat are one
-// guarded statement.
+// An Update is one transaction of two round trips however large the batch is: BEGIN
+// with the locks and reads; the writes, one statement for each table and kind, over
+// arrays, with COMMIT. A claim and a heartbeat are one guarded statement.
 //
 // # Locks
 //
@@ -33,6 +32,7 @@
 package pgstore
 
 import (
+	"context"
 	"maps"
 	"time"
 
@@ -48,24 +48,38 @@ import (
 type Store struct {
 	pool    *postgres.Pool
 	queries *db.Queries
+	fronts  fronts
+	reads   chan struct{} // a place for each read for users under way
 }
 
 var _ store.Store = (*Store)(nil)
 
-// New makes the store of a shard whose schema is migrated. The pool should have
-// been opened with what [Configure] sets.
+// New makes the store of a shard whose schema is migrated. The pool must have been
+// opened with what [Configure] sets.
 func New(pool *postgres.Pool) *Store {
-	return &Store{pool: pool, queries: db.New(pool)}
+	return &Store{pool: pool, queries: db.New(pool), reads: make(chan struct{}, max(pool.MaxConns()/2, 1))}
 }
 
-// Configure sets what the store's plans rely on. Through a transaction pooler these
-// settings have no effect; statements are then planned anew each time, for the
+// reading waits for a place for a read for users: of an instance, its history, a list, a
+// count. They take no more than half of the pool's connections, so that batches,
+// claims and heartbeats do not wait behind them, however many there are (WRK-15).
+func (s *Store) reading(ctx context.Context) (done func(), err error) {
+	select {
+	case s.reads <- struct{}{}:
+		return func() { <-s.reads }, nil
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+// Configure sets what the store relies on: how arrays are sent, and what its plans
+// depend on. Through a transaction pooler the latter has no effect; statements are then planned anew each time, for the
 // tables as they are, which is right too and costs more.
 func Configure(cfg *postgres.MemberConfig) {
 	cfg.PlanCacheMode = "force_generic_plan"
 	params := map[string]string{"enable_seqscan": "off", "enable_bitmapscan": "off", "jit": "off"}
 	maps.Copy(params, cfg.Params)
-	cfg.Params = params
+	cfg.Params, cfg.Types = params, registerColumns
 }
 
 // collect reads all rows of a query.

@@ -28,6 +28,11 @@ select * from t order by t.id limit $2`
 // Instance implements [store.Store]. With tokens it is read in one snapshot, so that
 // they fit the instance's state.
 func (s *Store) Instance(ctx context.Context, id machine.ID, tokens int) (store.InstanceView, error) {
+	done, err := s.reading(ctx)
+	if err != nil {
+		return store.InstanceView{}, err
+	}
+	defer done()
 	if tokens <= 0 {
 		row, err := s.queries.Instance(ctx, id)
 		if err != nil {
@@ -37,7 +42,7 @@ func (s *Store) Instance(ctx context.Context, id machine.ID, tokens int) (store.
 	}
 	var view store.InstanceView
 	snapshot := postgres.TxOptions{Op: "read instance", Isolation: pgx.RepeatableRead, ReadOnly: true}
-	err := s.pool.InTx(ctx, snapshot, func(ctx context.Context, tx pgx.Tx) error {
+	err = s.pool.InTx(ctx, snapshot, func(ctx context.Context, tx pgx.Tx) error {
 		row, err := s.queries.WithTx(tx).Instance(ctx, id)
 		if err != nil {
 			return err
@@ -85,6 +90,11 @@ func (s *Store) Ended(ctx context.Context, ids []machine.ID) ([]machine.ID, erro
 
 // History implements [store.Store].
 func (s *Store) History(ctx context.Context, id machine.ID, after store.HistoryKey, limit int) ([]store.HistoryRow, error) {
+	done, err := s.reading(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer done()
 	rows, err := s.queries.History(ctx, db.HistoryParams{
 		Instance: id, RecordedAt: afterTime(after.RecordedAt), Ord: after.Order, Token: after.Token, Position: after.Position,
 		Lim: int32(limit), //nolint:gosec // a page

@@ -14,10 +14,11 @@ import (
 
 // tick renews the sweep lease for its holder, or gives it to whoever asks when its
 // time is over; the row is written only then, so others neither write nor wait. The
-// rest looks at the ends of indexes: tokens_due for the first timer, tokens_leased
-// for every lease (as many as tasks are under way; their end is in no index, since
-// heartbeats move it), and tokens_ready once for each queue that holds something,
-// however long that is (a loose index scan).
+// rest is done where it is asked for: it looks at the ends of indexes, tokens_due for
+// the first timer, for the holder tokens_leased for every lease (as many as tasks are
+// under way; their end is in no index, since heartbeats move it), and tokens_ready
+// once for each queue that holds something, however long that is (a loose index
+// scan). At each end it passes over what is dead and not yet vacuumed.
 const tick = `with recursive
 taken as (
 	update sweep_lease l
@@ -27,7 +28,7 @@ taken as (
 	returning 1
 ),
 ready as (
-	(select t.namespace, t.queue from tokens t where t.state = 1 and t.due_at is null order by t.namespace, t.queue limit 1)
+	(select t.namespace, t.queue from tokens t where $3::boolean and t.state = 1 and t.due_at is null order by t.namespace, t.queue limit 1)
 	union all
 	select n.namespace, n.queue
 	from ready r cross join lateral (
@@ -37,16 +38,16 @@ ready as (
 	) n
 )
 select clock_timestamp(), exists (select from taken),
-	(select t.due_at from tokens t where t.due_at is not null order by t.due_at limit 1),
-	(select min(t.lease_until) from tokens t where t.state = 2),
+	(select t.due_at from tokens t where $3::boolean and t.due_at is not null order by t.due_at limit 1),
+	case when $3::boolean and exists (select from taken) then (select min(t.lease_until) from tokens t where t.state = 2) end,
 	(select coalesce(array_agg(r.namespace), '{}') from ready r), (select coalesce(array_agg(r.queue), '{}') from ready r)`
 
 // Tick implements [store.Store].
-func (s *Store) Tick(ctx context.Context, holder string, term time.Duration) (store.Tick, error) {
+func (s *Store) Tick(ctx context.Context, holder string, term time.Duration, look bool) (store.Tick, error) {
 	var now, due, expiry pgtype.Timestamptz
 	var namespaces, queues []string
 	var t store.Tick
-	err := s.pool.QueryRow(ctx, tick, holder, term.Microseconds()).Scan(&now, &t.Holder, &due, &expiry, &namespaces, &queues)
+	err := s.pool.QueryRow(ctx, tick, holder, term.Microseconds(), look).Scan(&now, &t.Holder, &due, &expiry, &namespaces, &queues)
 	if err != nil {
 		return store.Tick{}, fmt.Errorf("tick: %w", err)
 	}

@@ -7,7 +7,6 @@ import (
 	"slices"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgtype"
 	"google.golang.org/protobuf/proto"
 
@@ -50,6 +49,12 @@ from unnest($1::uuid[], $2::uuid[], $3::bigint[]) k(instance_id, token_id, fence
 cross join lateral (select h.fence, h.settled_by, h.entry from history h where h.instance_id = k.instance_id
 	and h.token_id = k.token_id and h.fence = k.fence and h.settled_by <> 0 limit 1) h`
 
+// The updates of rows that the batch has locked.
+var (
+	exactUpdateInstances = exactly(updateInstances, "$9")
+	exactUpdateTokens    = exactly(updateTokens, "$31")
+)
+
 // deleteMerged and deleteEnded go by tokens_children and tokens_of_instance. They
 // wait for claims and heartbeats alone.
 const (
@@ -71,11 +76,16 @@ returning t.id, t.parent_id, t.idx`
 // Update implements [store.Store].
 func (s *Store) Update(ctx context.Context, keys store.Keys, apply func(*store.World) error) error {
 	for range racedStarts {
-		err := s.pool.InTx(ctx, postgres.TxOptions{Op: "update"}, func(ctx context.Context, tx pgx.Tx) error {
-			b := batch{tx: tx, keys: keys, views: map[machine.ID][]byte{}}
+		var b batch
+		err := s.pool.Exchange(ctx, postgres.TxOptions{Op: "update"}, func(ctx context.Context, x *postgres.Exchange) error {
+			b = batch{x: x, keys: keys, views: map[machine.ID][]byte{}}
 			return b.run(ctx, apply)
 		})
-		if !errors.Is(err, errRaced) {
+		if err == nil {
+			s.fronts.made(b.world)
+		}
+		// An instance that the batch inserts was inserted by another process. Now it is there to be loaded.
+		if !postgres.IsUniqueViolation(err, "instances_pkey") {
 			return err
 		}
 	}
@@ -84,7 +94,7 @@ func (s *Store) Update(ctx context.Context, keys store.Keys, apply func(*store.W
 
 // batch is one run of an Update.
 type batch struct {
-	tx    pgx.Tx
+	x     *postgres.Exchange
 	keys  store.Keys
 	world *store.World
 	// views are the views of tokens as they are stored.
@@ -129,7 +139,7 @@ func (b *batch) load(ctx context.Context) error {
 	}
 	// Last, so that it is read when everything is locked.
 	pipe.Queue("select clock_timestamp()").QueryRow(func(row pgx.Row) error { return row.Scan(&now) })
-	if err := b.tx.SendBatch(ctx, pipe).Close(); err != nil {
+	if err := b.x.Do(ctx, pipe); err != nil {
 		return err
 	}
 
@@ -185,11 +195,12 @@ func (b *batch) loadSettled(ctx context.Context, leases []store.Lease) error {
 	for _, l := range leases {
 		instances, tokens, fences = append(instances, uuid(l.Instance)), append(tokens, uuid(l.Token)), append(fences, l.Fence)
 	}
-	rows, err := b.tx.Query(ctx, settledLeases, instances, tokens, fences)
-	if err != nil {
-		return err
-	}
-	defer rows.Close()
+	pipe := &pgx.Batch{}
+	pipe.Queue(settledLeases, instances, tokens, fences).Query(b.scanSettled)
+	return b.x.Do(ctx, pipe)
+}
+
+func (b *batch) scanSettled(rows pgx.Rows) error {
 	for rows.Next() {
 		var l store.Lease
 		var by int16
@@ -206,7 +217,7 @@ func (b *batch) loadSettled(ctx context.Context, leases []store.Lease) error {
 	return rows.Err()
 }
 
-// write writes in one round trip. What there is none of is not sent.
+// write writes and commits in one round trip. What there is none of is not sent.
 func (b *batch) write(ctx context.Context) error {
 	ws, pipe := b.world.Writes(), &pgx.Batch{}
 	for _, queue := range []func(*pgx.Batch, *store.Writes) error{
@@ -216,21 +227,13 @@ func (b *batch) write(ctx context.Context) error {
 			return err
 		}
 	}
-	if pipe.Len() == 0 {
-		return nil
-	}
-	return b.tx.SendBatch(ctx, pipe).Close()
+	return b.x.Commit(ctx, pipe)
 }
 
-// exactly expects a statement to meet n rows. They are locked or new, so anything
-// else is a defect; none of it is committed.
-func exactly(what string, n int) func(pgconn.CommandTag) error {
-	return func(tag pgconn.CommandTag) error {
-		if got := tag.RowsAffected(); got != int64(n) {
-			return fmt.Errorf("%s met %d rows of %d", what, got, n)
-		}
-		return nil
-	}
+// exactly has a statement fail, by a division by zero, if it does not meet as many rows
+// as its last parameter says. They are locked, so anything else is a defect, and COMMIT is on its way behind it.
+func exactly(update, parameter string) string {
+	return "with met as (" + update + " returning 1) select 1 / (count(*) = " + parameter + "::bigint)::integer from met"
 }
 
 func queueInstances(pipe *pgx.Batch, ws *store.Writes) error {
@@ -245,16 +248,11 @@ func queueInstances(pipe *pgx.Batch, ws *store.Writes) error {
 			return err
 		}
 	}
-	if n := len(fresh.id); n > 0 {
-		pipe.Queue(insertInstances, fresh.insertArgs()...).Exec(func(tag pgconn.CommandTag) error {
-			if tag.RowsAffected() < int64(n) {
-				return errRaced
-			}
-			return nil
-		})
+	if fresh.id.n > 0 {
+		pipe.Queue(insertInstances, fresh.insertArgs()...)
 	}
-	if n := len(changed.id); n > 0 {
-		pipe.Queue(updateInstances, changed.updateArgs()...).Exec(exactly("update of instances", n))
+	if n := changed.id.n; n > 0 {
+		pipe.Queue(exactUpdateInstances, append(changed.updateArgs(), n)...)
 	}
 	return nil
 }
@@ -274,7 +272,7 @@ func (b *batch) queueNewTokens(pipe *pgx.Batch, ws *store.Writes) error {
 		}
 		rows.addFixed(t, b.world.Instance(t.Instance))
 	}
-	if len(rows.id) > 0 {
+	if rows.id.n > 0 {
 		pipe.Queue(insertTokens, rows.insertArgs()...)
 	}
 	return nil
@@ -287,8 +285,8 @@ func (b *batch) queueTokens(pipe *pgx.Batch, ws *store.Writes) error {
 			return err
 		}
 	}
-	if n := len(rows.id); n > 0 {
-		pipe.Queue(updateTokens, rows.updateArgs()...).Exec(exactly("update of tokens", n))
+	if n := rows.id.n; n > 0 {
+		pipe.Queue(exactUpdateTokens, append(rows.updateArgs(), n)...)
 	}
 	return nil
 }
@@ -345,17 +343,12 @@ func queueEnded(pipe *pgx.Batch, ws *store.Writes) error {
 
 func (b *batch) queueHistory(pipe *pgx.Batch, ws *store.Writes) error {
 	var rows historyRows
-	for i, e := range ws.History {
-		entry, err := proto.Marshal(e.Value)
-		if err != nil {
-			return fmt.Errorf("write history entry: %w", err)
+	for i := range ws.History {
+		if err := rows.add(&ws.History[i], i); err != nil {
+			return err
 		}
-		rows.instance, rows.token = append(rows.instance, uuid(e.Instance)), append(rows.token, uuid(e.Token))
-		rows.fence = append(rows.fence, pgtype.Int8{Int64: e.Fence, Valid: e.Fence > 0})
-		rows.position, rows.ord = append(rows.position, e.Position), append(rows.ord, int32(i))
-		rows.settledBy, rows.entry = append(rows.settledBy, int16(e.By)), append(rows.entry, entry)
 	}
-	if len(rows.instance) > 0 {
+	if rows.instance.n > 0 {
 		pipe.Queue(insertHistory, pgtype.Timestamptz{Time: b.world.Now, Valid: true}, rows.instance, rows.token, rows.fence, rows.position,
 			rows.ord, rows.settledBy, rows.entry)
 	}

@@ -10,7 +10,7 @@ import (
 
 func (s *shard) tick(holder string, term time.Duration) store.Tick {
 	s.Helper()
-	tick, err := s.Tick(s.Context(), holder, term)
+	tick, err := s.Tick(s.Context(), holder, term, true)
 	s.must(err)
 	return tick
 }
@@ -46,7 +46,14 @@ func testTickTells(s *shard) {
 	s.start(one("w", 1, queue("later")), `1`, delayed(long))
 	s.claim(1, onQueues("c"))
 	leased := s.claim(2, onQueues("b"), func(c *store.Claim) { c.Lease = time.Minute })
-	tick := s.tick("b", long) // whoever asks is told
+	if other := s.tick("b", long); !other.NextExpiry.IsZero() || len(other.Ready) == 0 || other.NextDue.IsZero() {
+		s.Errorf("who does not hold the lease is told %+v, want all but the next expiry", other)
+	}
+	if tick, err := s.Tick(s.Context(), "a", long, false); err != nil || !tick.Holder || tick.Now.IsZero() ||
+		!tick.NextDue.IsZero() || !tick.NextExpiry.IsZero() || len(tick.Ready) != 0 {
+		s.Errorf("a tick that does not look tells %+v, %v", tick, err)
+	}
+	tick := s.tick("a", long)
 	want := []store.QueueKey{{Namespace: namespace, Queue: "a"}, {Namespace: "x", Queue: "a"}}
 	if !slices.Equal(tick.Ready, want) {
 		s.Errorf("ready are %v, want %v", tick.Ready, want)

@@ -284,7 +284,7 @@ func testLetIn(s *shard) {
 		if want == "30" {
 			break
 		}
-		tick, err := s.Tick(s.Context(), "me", long)
+		tick, err := s.Tick(s.Context(), "me", long, true)
 		s.must(err)
 		due, err := s.Due(s.Context(), tick.Now, 10)
 		s.must(err)

@@ -1,4 +1,4 @@
-package bench
+package procfs
 
 import (
 	"os"
@@ -19,14 +19,14 @@ type Machine struct {
 	Load        float64 `json:"load_before"` // one-minute average before anything was started: others' work
 }
 
-// thisMachine reads /proc; elsewhere much stays empty.
-func thisMachine() Machine {
+// ThisMachine reads /proc; elsewhere much stays empty.
+func ThisMachine() Machine {
 	m := Machine{Cores: runtime.NumCPU(), OS: runtime.GOOS + "/" + runtime.GOARCH, Go: runtime.Version()}
-	m.CPU = fieldOf("/proc/cpuinfo", "model name")
+	m.CPU = Field("/proc/cpuinfo", "model name")
 	if text, err := os.ReadFile("/proc/sys/kernel/osrelease"); err == nil {
 		m.Kernel = strings.TrimSpace(string(text))
 	}
-	kib, _, _ := strings.Cut(fieldOf("/proc/meminfo", "MemTotal"), " ")
+	kib, _, _ := strings.Cut(Field("/proc/meminfo", "MemTotal"), " ")
 	if n, err := strconv.ParseInt(kib, 10, 64); err == nil {
 		m.MemoryBytes = n << 10
 	}
@@ -35,18 +35,4 @@ func thisMachine() Machine {
 		m.Load, _ = strconv.ParseFloat(first, 64)
 	}
 	return m
-}
-
-// fieldOf finds "name : value" in a file.
-func fieldOf(path, name string) string {
-	text, err := os.ReadFile(path)
-	if err != nil {
-		return ""
-	}
-	for line := range strings.Lines(string(text)) {
-		if key, value, ok := strings.Cut(line, ":"); ok && strings.TrimSpace(key) == name {
-			return strings.TrimSpace(value)
-		}
-	}
-	return ""
 }

@@ -1,4 +1,4 @@
-package bench
+package procfs
 
 import (
 	"os"
@@ -10,55 +10,55 @@ import (
 // clockTicks is in what /proc tells times, everywhere (USER_HZ).
 const clockTicks = 100
 
-// procTimes is what /proc/PID/stat tells of a process.
-type procTimes struct {
+// times is what /proc/PID/stat tells of a process.
+type times struct {
 	parent int
 	// own is user and system time; children that of its children that have ended.
 	own, children float64
 }
 
 // parseStat reads a line of /proc/PID/stat. The name in it may hold anything.
-func parseStat(text string) (procTimes, bool) {
+func parseStat(text string) (times, bool) {
 	end := strings.LastIndexByte(text, ')')
 	if end < 0 {
-		return procTimes{}, false
+		return times{}, false
 	}
 	fields := strings.Fields(text[end+1:]) // from the third: state, ppid, ...
 	const parent, userTime, fewest = 1, 11, 15
 	if len(fields) < fewest {
-		return procTimes{}, false
+		return times{}, false
 	}
 	n := make([]float64, fewest)
 	for i := parent; i < fewest; i++ {
 		v, err := strconv.ParseInt(fields[i], 10, 64)
 		if err != nil {
-			return procTimes{}, false
+			return times{}, false
 		}
 		n[i] = float64(v)
 	}
-	return procTimes{
+	return times{
 		parent:   int(n[parent]),
 		own:      (n[userTime] + n[userTime+1]) / clockTicks,
 		children: (n[userTime+2] + n[userTime+3]) / clockTicks,
 	}, true
 }
 
-func statOf(pid string) (procTimes, bool) {
+func statOf(pid string) (times, bool) {
 	text, err := os.ReadFile(filepath.Join("/proc", pid, "stat"))
 	if err != nil {
-		return procTimes{}, false
+		return times{}, false
 	}
 	return parseStat(string(text))
 }
 
-// cpuSeconds is what a process has used so far, 0 where there is no /proc.
-func cpuSeconds(pid int) float64 {
+// CPUSeconds is what a process has used so far, 0 where there is no /proc.
+func CPUSeconds(pid int) float64 {
 	t, _ := statOf(strconv.Itoa(pid))
 	return t.own
 }
 
-// cpuSecondsOfFamily is what a process and its children have used, those included that have ended.
-func cpuSecondsOfFamily(pid int) float64 {
+// CPUSecondsOfFamily is what a process and its children have used, those included that have ended.
+func CPUSecondsOfFamily(pid int) float64 {
 	t, ok := statOf(strconv.Itoa(pid))
 	if !ok {
 		return 0

@@ -1,4 +1,4 @@
-package bench
+package child
 
 import (
 	"context"
@@ -20,38 +20,38 @@ const (
 	logTailBytes = 2000
 )
 
-// child is a process of this program that ends with us.
-type child struct {
-	// name stands for it in figures, several may share one.
-	name    string
-	logFile string
-	// pprof is where it offers profiles, empty if it does not.
-	pprof string
+// Process is a process that ends with us.
+type Process struct {
+	// Name stands for it in figures, several may share one.
+	Name string
+	// Profiles is where it offers profiles, empty if it does not.
+	Profiles string
+	// Stdout is what it writes.
+	Stdout io.Reader
 
-	cmd    *exec.Cmd
-	stdin  io.Closer
-	stdout io.Reader
-	done   chan struct{} // closed when it has ended
-	err    error         // valid after done
+	logFile string
+	cmd     *exec.Cmd
+	stdin   io.Closer
+	done    chan struct{} // closed when it has ended
+	err     error         // valid after done
 }
 
-// startChild starts this program with other arguments. What it logs goes to a file in dir.
-func startChild(o *Options, dir, name, number string, args, environ []string) (*child, error) {
-	c := &child{name: name, logFile: filepath.Join(dir, name+number+".log"), done: make(chan struct{})}
+// Start starts a command. What it logs goes to a file in dir, named after it and its number.
+func Start(command []string, dir, name, number string, environ []string) (*Process, error) {
+	c := &Process{Name: name, logFile: filepath.Join(dir, name+number+".log"), done: make(chan struct{})}
 	log, err := os.OpenFile(c.logFile, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
 	if err != nil {
 		return nil, err
 	}
 	defer func() { _ = log.Close() }()
-	command := append(append([]string{}, o.Command...), args...)
-	c.cmd = exec.Command(command[0], command[1:]...) //nolint:gosec,noctx // this program; ended by stop
+	c.cmd = exec.Command(command[0], command[1:]...) //nolint:gosec,noctx // this program; ended by Stop
 	c.cmd.Env, c.cmd.Stderr = environ, log
 	c.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // Ctrl-C is ours to pass on
 	tie(c.cmd.SysProcAttr)
 	if c.stdin, err = c.cmd.StdinPipe(); err != nil {
 		return nil, err
 	}
-	if c.stdout, err = c.cmd.StdoutPipe(); err != nil {
+	if c.Stdout, err = c.cmd.StdoutPipe(); err != nil {
 		return nil, err
 	}
 	started := make(chan error)
@@ -64,7 +64,7 @@ func startChild(o *Options, dir, name, number string, args, environ []string) (*
 
 // run starts the process and waits for its end. The parent death signal belongs to the thread that forked, so this one is
 // kept until then.
-func (c *child) run(started chan<- error) {
+func (c *Process) run(started chan<- error) {
 	runtime.LockOSThread() // never unlocked: the thread ends with this goroutine
 	if err := c.cmd.Start(); err != nil {
 		started <- err
@@ -80,13 +80,19 @@ func (c *child) run(started chan<- error) {
 	close(c.done)
 }
 
-func (c *child) pid() int { return c.cmd.Process.Pid }
+// PID is its number.
+func (c *Process) PID() int { return c.cmd.Process.Pid }
 
-// ended is the error of a process that has ended by itself.
-func (c *child) ended() error {
+// Ended is the error of a process that has ended by itself; nil if it runs.
+func (c *Process) Ended() error {
+	select {
+	case <-c.done:
+	default:
+		return nil
+	}
 	text, _ := os.ReadFile(c.logFile)
 	tail := strings.TrimSpace(string(text[max(0, len(text)-logTailBytes):]))
-	return fmt.Errorf("%s has ended by itself: %w\n%s", c.name, errOr(c.err, "exit status 0"), tail)
+	return fmt.Errorf("%s has ended by itself: %w\n%s", c.Name, errOr(c.err, "exit status 0"), tail)
 }
 
 func errOr(err error, otherwise string) error {
@@ -96,8 +102,8 @@ func errOr(err error, otherwise string) error {
 	return err
 }
 
-// stop ends the process, in order if it can. It returns when it is gone.
-func (c *child) stop(ctx context.Context) {
+// Stop ends the process, in order if it can. It returns when it is gone.
+func (c *Process) Stop(ctx context.Context) {
 	_ = c.stdin.Close()
 	_ = c.cmd.Process.Signal(syscall.SIGTERM) // it may have ended
 	grace := time.NewTimer(childGrace)
@@ -109,7 +115,7 @@ func (c *child) stop(ctx context.Context) {
 	}
 	_ = c.cmd.Process.Kill()
 	<-c.done
-	if closer, ok := c.stdout.(io.Closer); ok {
+	if closer, ok := c.Stdout.(io.Closer); ok {
 		_ = closer.Close()
 	}
 }

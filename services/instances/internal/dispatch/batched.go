@@ -1,0 +1,21 @@
+package dispatch
+
+import (
+	"github.com/wiggle-run/wiggle/services/instances/internal/machine"
+	"github.com/wiggle-run/wiggle/services/instances/internal/store"
+)
+
+// ReportBatch is a step that is done and those that its worker ran after it by itself
+// (WRK-14). The machine makes one change of them, so that a batch is applied as a
+// whole or not at all, like any other event.
+func ReportBatch(l store.Lease, ev machine.Report, following []machine.Following) Event {
+	ev.Fence = l.Fence
+	apply := func(m *machine.Machine, env machine.Env, st machine.State) (*machine.Changes, error) {
+		return m.ReportBatch(env, st, ev, following)
+	}
+	bytes := len(ev.Result.Data)
+	for _, f := range following {
+		bytes += len(f.Report.Result.Data)
+	}
+	return Event{Lease: l, By: machine.ByReport, Apply: apply, Following: int64(len(following)), Bytes: bytes}
+}

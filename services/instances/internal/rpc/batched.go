@@ -1,0 +1,46 @@
+package rpc
+
+import (
+	"github.com/wiggle-run/wiggle/pkg/faults"
+	wigglev1 "github.com/wiggle-run/wiggle/proto/gen/wiggle/v1"
+	"github.com/wiggle-run/wiggle/services/instances/internal/dispatch"
+	"github.com/wiggle-run/wiggle/services/instances/internal/machine"
+	"github.com/wiggle-run/wiggle/services/instances/internal/store"
+)
+
+// reportEvent reads a report, with the steps that followed it in a batched workflow.
+func reportEvent(worker string, lease store.Lease, r *wigglev1.StepReport) (dispatch.Event, error) {
+	report, err := reportOf(worker, r)
+	if err != nil || len(r.GetFollowedBy()) == 0 {
+		return dispatch.Report(lease, report), err
+	}
+	following := make([]machine.Following, len(r.GetFollowedBy()))
+	for i, f := range r.GetFollowedBy() {
+		if f.GetOutcome() == nil {
+			return dispatch.Event{}, faults.InvalidArgument(
+				"step %q, which followed in the report of task %s, has no outcome: set result, unchanged, gate or choice",
+				f.GetNode(), r.GetTaskId())
+		}
+		following[i].Node = f.GetNode()
+		if following[i].Report, err = reportOf(worker, stepOf(f)); err != nil {
+			return dispatch.Event{}, err
+		}
+	}
+	return dispatch.ReportBatch(lease, report, following), nil
+}
+
+// stepOf is a step that followed as the report that it would have been.
+func stepOf(f *wigglev1.FollowingStep) *wigglev1.StepReport {
+	r := &wigglev1.StepReport{StartedAt: f.GetStartedAt(), FinishedAt: f.GetFinishedAt()}
+	switch o := f.GetOutcome().(type) {
+	case *wigglev1.FollowingStep_Result:
+		r.Outcome = &wigglev1.StepReport_Result{Result: o.Result}
+	case *wigglev1.FollowingStep_Unchanged:
+		r.Outcome = &wigglev1.StepReport_Unchanged{Unchanged: o.Unchanged}
+	case *wigglev1.FollowingStep_Gate:
+		r.Outcome = &wigglev1.StepReport_Gate{Gate: o.Gate}
+	case *wigglev1.FollowingStep_Choice:
+		r.Outcome = &wigglev1.StepReport_Choice{Choice: o.Choice}
+	}
+	return r
+}
