@@ -47,25 +47,20 @@ func (s *Shard) steps(held *store.Claimed) bool {
 // guard prepares the operations of a call for the guarded way that may go it. Events on
 // one token keep their order: they go the locked way together.
 func (s *Shard) guard(ops []*op, events []Event, outcomes []Outcome, r *room) {
-	var first map[machine.ID]*op
+	first := make(map[machine.ID]*op, len(events))
 	for i := range events {
 		ev := &events[i]
 		if earlier := first[ev.Lease.Token]; earlier != nil {
 			earlier.guarded = nil
 			continue
 		}
+		first[ev.Lease.Token] = ops[i]
 		if ev.By != machine.ByReport || ev.Following > 0 {
 			continue
 		}
-		held, ok := s.held.take(ev.Lease)
-		if !ok || !s.steps(&held) {
-			continue
+		if held, ok := s.held.take(ev.Lease); ok && s.steps(&held) {
+			ops[i].guarded = &guarded{held: held, ev: ev, outcome: &outcomes[i], room: r}
 		}
-		ops[i].guarded = &guarded{held: held, ev: ev, outcome: &outcomes[i], room: r}
-		if first == nil {
-			first = make(map[machine.ID]*op, len(events))
-		}
-		first[ev.Lease.Token] = ops[i]
 	}
 }
 

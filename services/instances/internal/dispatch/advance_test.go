@@ -90,6 +90,18 @@ func TestGuardRefuses(t *testing.T) {
 	}
 }
 
+// TestEventsOnOneTokenKeepTheirOrder: whichever of them could go the guarded way.
+func TestEventsOnOneTokenKeepTheirOrder(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, nil)
+	_, task := first(t, b)
+	l := dispatch.Lease(task.Token)
+	o := b.Apply([]dispatch.Event{dispatch.Release(l), dispatch.Report(l, result(`1`))})
+	if o[0].Err != nil || !errors.Is(o[1].Err, machine.ErrLeaseLost) || b.store.guarded != 0 {
+		t.Errorf("released: %v, and then reported: %v; %d guarded", o[0].Err, o[1].Err, b.store.guarded)
+	}
+}
+
 // TestHeldIsBounded: what is kept of leased tokens has a limit, and what is not kept is
 // read.
 func TestHeldIsBounded(t *testing.T) {
