@@ -106,6 +106,33 @@ func TestWorkAnswersItems(t *testing.T) {
 	})
 }
 
+// TestWorkKeepsTheOrderOfItems: what a message says of one task counts in the order of
+// its fields, though reports have a faster way than what is handed back.
+func TestWorkKeepsTheOrderOfItems(t *testing.T) {
+	t.Parallel()
+	play(t, dispatch.DefaultConfig(), func(s *scene) {
+		const n = 100
+		w := s.worker()
+		s.start(n, 1)
+		w.send(&wigglev1.WorkRequest{Credits: n})
+		tasks := w.got().GetTasks()
+		for _, task := range tasks {
+			req := reports(task)
+			req.Releases = []*wigglev1.TaskLease{leaseOf(task)}
+			w.send(req)
+		}
+		got := w.got()
+		if len(tasks) != n || len(got.GetReported()) != n || len(got.GetReleased()) != n {
+			s.Fatalf("got %d tasks, %d and %d answers", len(tasks), len(got.GetReported()), len(got.GetReleased()))
+		}
+		for i := range n {
+			if reported, released := got.GetReported()[i].GetFault(), got.GetReleased()[i].GetFault(); reported != nil || released.GetLeaseLost() == nil {
+				s.Fatalf("reported: %v, and then released: %v", reported, released)
+			}
+		}
+	})
+}
+
 // TestWorkHandsBackWhatNeverCame: what a broken stream sent and the worker did not get
 // is another's at once when the worker is back; what it holds stays its own.
 func TestWorkHandsBackWhatNeverCame(t *testing.T) {

@@ -154,9 +154,16 @@ func checkWork(req *wigglev1.WorkRequest) error {
 
 // itemsOf reads a message's items; what cannot be read is answered at once. Reports that
 // are written by themselves need not wait for the others, so they are a submission of
-// their own.
+// their own, unless the message has more about their task.
 func (w *work) itemsOf(req *wigglev1.WorkRequest) (subs []*submission, refused []answer) {
 	alone, others := &submission{}, &submission{}
+	more := map[string]bool{}
+	for _, f := range req.GetFailures() {
+		more[f.GetTaskId()] = true
+	}
+	for _, r := range req.GetReleases() {
+		more[r.GetTaskId()] = true
+	}
 	add := func(item workItem, size int, read func(store.Lease) (dispatch.Event, error)) {
 		lease, err := w.lease(item.taskID, item.lease)
 		var ev dispatch.Event
@@ -166,7 +173,7 @@ func (w *work) itemsOf(req *wigglev1.WorkRequest) (subs []*submission, refused [
 		switch {
 		case err != nil:
 			refused = append(refused, answer{workItem: item, err: err})
-		case item.kind == reportItem && ev.Following == 0 && w.shard.Alone(lease):
+		case item.kind == reportItem && ev.Following == 0 && !more[item.taskID] && w.shard.Alone(lease):
 			alone.add(ev, item, size)
 		default:
 			others.add(ev, item, size)
