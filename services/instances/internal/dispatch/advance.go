@@ -2,6 +2,7 @@ package dispatch
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/wiggle-run/wiggle/proto/definition"
@@ -22,9 +23,11 @@ type guarded struct {
 // Alone tells whether the report of a lease will likely be written by itself: the token
 // is known here and another step follows. A caller that has several reports does well
 // to submit those together, and the others, which take longer, apart.
-func (s *Shard) Alone(l store.Lease) bool {
-	held, ok := s.held.peek(l)
-	return ok && s.steps(&held)
+func (s *Shard) Alone(l store.Lease) bool { return s.held.has(l) }
+
+// hold keeps those of the tasks that were leased whose reports may go the guarded way.
+func (s *Shard) hold(tasks []store.Claimed) {
+	s.held.put(slices.DeleteFunc(slices.Clone(tasks), func(c store.Claimed) bool { return !s.steps(&c) }))
 }
 
 // steps tells whether a task's token stands at a step behind which there is another: the
@@ -58,7 +61,7 @@ func (s *Shard) guard(ops []*op, events []Event, outcomes []Outcome, r *room) {
 		if ev.By != machine.ByReport || ev.Following > 0 {
 			continue
 		}
-		if held, ok := s.held.take(ev.Lease); ok && s.steps(&held) {
+		if held, ok := s.held.take(ev.Lease); ok {
 			ops[i].guarded = &guarded{held: held, ev: ev, outcome: &outcomes[i], room: r}
 		}
 	}

@@ -76,7 +76,7 @@ func (s *Shard) claimFor(ctx context.Context, c store.Claim) (claimed []store.Cl
 	if len(claimed) > 0 {
 		s.metrics.claimed(ctx, s.id, len(claimed))
 		s.lease(soonest(claimed))
-		s.held.put(claimed)
+		s.hold(claimed)
 	}
 	all = found < c.Max && len(rest) == 0 && bytesOf(claimed)+s.cfg.Limits.PayloadBytes <= budgetOf(c)
 	if !all {

@@ -341,7 +341,7 @@ func (gs *gifts) deliver(s *Shard) {
 	for c, tasks := range byConsumer {
 		s.metrics.claimed(context.Background(), s.id, len(tasks))
 		s.lease(soonest(tasks))
-		s.held.put(tasks)
+		s.hold(tasks)
 		c.hand(tasks)
 	}
 }

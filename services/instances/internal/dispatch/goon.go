@@ -112,6 +112,6 @@ func (s *Shard) wentOn(outcomes []Outcome) {
 	if len(given) > 0 {
 		s.metrics.claimed(context.Background(), s.id, len(given))
 		s.lease(soonest(given))
-		s.held.put(given)
+		s.hold(given)
 	}
 }

@@ -84,12 +84,12 @@ func (h *heldTokens) drop(token machine.ID) {
 	}
 }
 
-// peek returns the token of a lease and leaves it.
-func (h *heldTokens) peek(l store.Lease) (store.Claimed, bool) {
+// has tells whether the token of a lease is held.
+func (h *heldTokens) has(l store.Lease) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	c, ok := h.byToken[l.Token]
-	return c, ok && c.Token.Fence == l.Fence && c.Token.Instance == l.Instance
+	return ok && c.Token.Fence == l.Fence && c.Token.Instance == l.Instance
 }
 
 // take removes the token of a lease and returns it; false if it is not held under that
