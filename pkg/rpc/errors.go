@@ -123,3 +123,12 @@ func PeerGone(err error) bool {
 		return true
 	}
 }
+
+// StreamFault is why a stream ends that could not be read or written, given the error of doing so. Where the peer is gone
+// nobody is told.
+func StreamFault(ctx context.Context, err error) error {
+	if PeerGone(err) {
+		return errors.Join(context.Canceled, ctx.Err())
+	}
+	return err
+}

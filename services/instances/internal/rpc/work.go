@@ -72,7 +72,7 @@ func (s *Server) Work(ctx context.Context, stream *connect.BidiStream[wigglev1.W
 		return faults.InvalidArgument("the first message of a stream must have a hello")
 	}
 	if err != nil {
-		return receiveFault(ctx, err)
+		return wirerpc.StreamFault(ctx, err)
 	}
 	w, err := s.newWork(ctx, shard, first.GetHello())
 	if err != nil {
@@ -81,19 +81,10 @@ func (s *Server) Work(ctx context.Context, stream *connect.BidiStream[wigglev1.W
 	defer w.close()
 	first.Hello = nil
 	if err := stream.Send(&wigglev1.WorkResponse{}); err != nil { // the hello is accepted
-		return receiveFault(ctx, err)
+		return wirerpc.StreamFault(ctx, err)
 	}
 	go w.read(stream, first)
 	return w.write(stream)
-}
-
-// receiveFault is why a stream ends that could not be read or written. Where the caller
-// is gone nobody is told.
-func receiveFault(ctx context.Context, err error) error {
-	if wirerpc.PeerGone(err) {
-		return errors.Join(context.Canceled, ctx.Err())
-	}
-	return err
 }
 
 func (s *Server) newWork(ctx context.Context, shard *dispatch.Shard, hello *wigglev1.WorkHello) (*work, error) {
@@ -177,7 +168,7 @@ func (w *work) read(stream *connect.BidiStream[wigglev1.WorkRequest, wigglev1.Wo
 			if req, err = stream.Receive(); errors.Is(err, io.EOF) {
 				return nil
 			} else if err != nil {
-				return receiveFault(w.ctx, err)
+				return wirerpc.StreamFault(w.ctx, err)
 			}
 		}
 	})
@@ -217,7 +208,7 @@ func (w *work) write(stream *connect.BidiStream[wigglev1.WorkRequest, wigglev1.W
 				break
 			}
 			if err := stream.Send(w.frame(batch)); err != nil {
-				return receiveFault(w.ctx, err)
+				return wirerpc.StreamFault(w.ctx, err)
 			}
 		}
 		if over, err := w.done(); over {

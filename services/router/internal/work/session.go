@@ -98,7 +98,7 @@ func (h *Hub) Serve(ctx context.Context, stream *Stream) error {
 	defer h.leave(s)
 	defer s.stop()
 	if err := stream.Send(&Response{}); err != nil { // the hello is accepted
-		return receiveFault(ctx, err)
+		return rpc.StreamFault(ctx, err)
 	}
 	s.sync()
 	select {
@@ -119,7 +119,7 @@ func (h *Hub) begin(ctx context.Context, stream *Stream) (*request, error) {
 	}
 	msg, err := stream.Receive()
 	if err != nil && !errors.Is(err, io.EOF) {
-		return nil, receiveFault(ctx, err)
+		return nil, rpc.StreamFault(ctx, err)
 	}
 	first := &request{}
 	if err == nil {
@@ -131,15 +131,6 @@ func (h *Hub) begin(ctx context.Context, stream *Stream) (*request, error) {
 		return nil, faults.InvalidArgument("the first message of a stream must have a hello")
 	}
 	return first, nil
-}
-
-// receiveFault is why a stream ends that could not be read or written. Where the worker
-// is gone nobody is told.
-func receiveFault(ctx context.Context, err error) error {
-	if rpc.PeerGone(err) {
-		return errors.Join(context.Canceled, ctx.Err())
-	}
-	return err
 }
 
 // read takes the worker's messages until it ends its side or the stream breaks.
@@ -157,7 +148,7 @@ func (s *session) read(stream *Stream, first *request) {
 				return nil
 			}
 			if err != nil {
-				return receiveFault(s.ctx, err)
+				return rpc.StreamFault(s.ctx, err)
 			}
 			if req, err = parseRequest(msg.Bytes); err != nil {
 				return err
@@ -179,7 +170,7 @@ func (s *session) write(stream *Stream) error {
 			return context.Cause(s.ctx)
 		}
 		if err := stream.Send(&Response{Bytes: frame}); err != nil {
-			return receiveFault(s.ctx, err)
+			return rpc.StreamFault(s.ctx, err)
 		}
 	}
 }
