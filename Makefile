@@ -76,6 +76,12 @@ conformance: ## Run the conformance suite in every configuration
 crash: ## Kill processes and databases CRASH_KILLS=50 times under load (the long form)
 	@WIGGLE_CRASH_KILLS=$(CRASH_KILLS) go test -count=1 -timeout 60m -run '^TestCrash' ./test/...
 
+.PHONY: trouble
+trouble: ## Kill the leader ten times, take NATS away for a minute, read 100 000 times behind a lagging replica (the long forms)
+	@WIGGLE_TROUBLE_LEADER_KILLS=10 WIGGLE_TROUBLE_NATS_SECONDS=60 go test -count=1 -timeout 30m -v \
+		-run 'TestLeaderKilled|TestNATSAway|TestFollowersDown' ./test/trouble
+	@WIGGLE_TEST_REPLICA_TRIES=100000 go test -count=1 -timeout 30m -run TestReplicas ./services/instances
+
 .PHONY: fuzz
 fuzz: ## Fuzz every Fuzz function of every module for FUZZTIME=60s each
 	@FUZZTIME=$(FUZZTIME) sh scripts/fuzz

@@ -17,12 +17,15 @@ import (
 
 	"github.com/wiggle-run/wiggle/internal/app"
 	"github.com/wiggle-run/wiggle/internal/demo"
+	"github.com/wiggle-run/wiggle/internal/devstack"
 	"github.com/wiggle-run/wiggle/internal/pgtest"
 	"github.com/wiggle-run/wiggle/pkg/process"
 	"github.com/wiggle-run/wiggle/pkg/topology"
 	wiggle "github.com/wiggle-run/wiggle/sdk/go"
 	"github.com/wiggle-run/wiggle/services/instances"
+	"github.com/wiggle-run/wiggle/services/leader"
 	"github.com/wiggle-run/wiggle/services/router"
+	"github.com/wiggle-run/wiggle/services/search"
 )
 
 func TestMain(m *testing.M) { pgtest.Main(m) }
@@ -61,7 +64,7 @@ func TestEveryProblemAtOnce(t *testing.T) { // OPS-2, SHD-13, SHD-17
 
 func TestServices(t *testing.T) { // what each is refused for before it starts
 	t.Parallel()
-	database := "WIGGLE_DATABASE_URL=postgres://db/wiggle"
+	const database, nats = "WIGGLE_DATABASE_URL=postgres://db/wiggle", "WIGGLE_NATS_URLS=nats://nats:4222"
 	migrate := func(_ context.Context, environ []string) error {
 		_, err := app.LoadMigrate(environ)
 		return err
@@ -77,18 +80,23 @@ func TestServices(t *testing.T) { // what each is refused for before it starts
 		want    string // a part of the error, empty for none
 	}{
 		{"all", load, []string{database}, ""},
+		{"all", load, []string{database, nats, "WIGGLE_SEARCH_LANGUAGE=simple"}, ""},
+		{"all", load, []string{database, "WIGGLE_NATS_URLS=http://a"}, "WIGGLE_NATS_URLS has an entry that is not a nats or tls URL"},
+		{"all", load, []string{database, nats, "WIGGLE_SEARCH_LANGUAGE=x y"}, `WIGGLE_SEARCH_LANGUAGE: is "x y"`},
 		{"all", app.ServeAll, []string{database, "WIGGLE_ROUTER_ADR=x"}, "did you mean WIGGLE_ROUTER_ADDR?"},
 		{"all", app.ServeAll, []string{database, "WIGGLE_INSTANCES_SHARDS=7"}, "names shard 7, which the topology does not list"},
 		{"instances", instances.Main, []string{database, "WIGGLE_INSTANCES_SHARDS=zero"}, `has "zero", which is not a whole number`},
 		{"instances", instances.Main, []string{database, "WIGGLE_INSTANCES_URL=http://x"}, "did you mean WIGGLE_INSTANCES_URLS?"},
 		{"router", router.Main, []string{database}, "WIGGLE_INSTANCES_URLS: is not set"},
 		{"router", router.Main, []string{database, "WIGGLE_INSTANCES_ADR=:8430"}, "did you mean WIGGLE_INSTANCES_ADDR?"},
+		{"leader", leader.Main, []string{database, "WIGGLE_ROUTER_URLS=a"}, `WIGGLE_ROUTER_URLS: names "a"`},
+		{"search", search.Main, []string{database}, "WIGGLE_NATS_URLS: is not set"},
 		{"migrate", migrate, []string{database, "WIGGLE_SCHEMA_MODE=verify"}, ""},
 		{"migrate", migrate, []string{database, "WIGGLE_ROUTER_ADDR=:8420", "WIGGLE_SERVER=http://x"}, ""},
 		{"migrate", migrate, nil, "WIGGLE_DATABASE_URL: is not set"},
 	} {
 		err := c.run(t.Context(), c.environ)
-		if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
+		if (err == nil) != (c.want == "") || err != nil && strings.Count(err.Error(), c.want) != 1 {
 			t.Errorf("%s with %v: %v", c.name, c.environ, err)
 		}
 	}
@@ -184,8 +192,8 @@ func serve(t *testing.T, run func(ctx context.Context, environ []string) error, 
 	})
 }
 
-// runOrders runs a few orders through the router.
-func runOrders(t *testing.T, url string) {
+// runOrders runs a few orders through the router; with indexed it waits until search finds them all.
+func runOrders(t *testing.T, url string, indexed bool) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
@@ -202,8 +210,8 @@ func runOrders(t *testing.T, url string) {
 	done := make(chan error, 1)
 	go func() { done <- shop.Worker(client, wiggle.WorkerOptions{}).Run(working) }()
 	const orders = 12
-	result, err := demo.Run(ctx, client, shop, demo.Options{Count: orders, Seed: 3})
-	if err != nil || result.Completed != orders || result.Failed != 0 {
+	result, err := demo.Run(ctx, client, shop, demo.Options{Count: orders, Seed: 3, Indexed: indexed})
+	if err != nil || result.Completed != orders || result.Failed != 0 || (result.Indexed == orders) != indexed {
 		t.Errorf("%+v, %v", result, err)
 	}
 	stop()
@@ -233,11 +241,25 @@ func TestServeAll(t *testing.T) { // ARC-4
 	t.Parallel()
 	environ, addr, metrics := cluster(t), freeAddr(t), freeAddr(t)
 	serve(t, app.ServeAll, append(environ, "WIGGLE_ROUTER_ADDR="+addr, "WIGGLE_METRICS_ADDR="+metrics)...)
-	runOrders(t, "http://"+addr)
+	runOrders(t, "http://"+addr, false)
 	get(t, "http://"+metrics+"/metrics", http.StatusOK)
 	get(t, "http://"+addr+"/metrics", http.StatusNotFound)
 	get(t, "http://"+addr+"/healthz", http.StatusOK)
 	checkFacts(t, environ)
+}
+
+// TestServeAllSearches: with NATS and a search shard the search service runs too. Here one database carries all roles (SHD-14).
+func TestServeAllSearches(t *testing.T) { // ARC-4
+	t.Parallel()
+	nats, err := devstack.StartNATS(devstack.NATSConfig{Dir: t.TempDir()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(nats.Stop)
+	addr := freeAddr(t)
+	serve(t, app.ServeAll, "WIGGLE_DATABASE_URL="+pgtest.NewDatabase(t), "WIGGLE_NATS_URLS="+nats.URL(), "WIGGLE_ROUTER_ADDR="+addr,
+		"WIGGLE_LOG_LEVEL=error", "WIGGLE_GRACE=2s")
+	runOrders(t, "http://"+addr, true)
 }
 
 // checkFacts asks the databases of a cluster that runs what they know, and then those of one that confuses them.
@@ -276,7 +298,7 @@ func TestServeApart(t *testing.T) {
 	serve(t, instances.Main, environ...)
 	serve(t, instances.Main, append(environ, "WIGGLE_INSTANCES_ADDR="+b, "WIGGLE_INSTANCES_SHARDS=1")...)
 	serve(t, router.Main, environ...)
-	runOrders(t, "http://"+addr)
+	runOrders(t, "http://"+addr, false)
 	for _, at := range []string{addr, a, b} {
 		get(t, "http://"+at+"/metrics", http.StatusOK)
 	}
@@ -331,7 +353,7 @@ func TestMigrate(t *testing.T) { // SHD-15
 		t.Errorf("all: %v, %v", failed, err)
 	}
 	schemas, failed, err = app.Migrate(t.Context(), s.Topology, app.MigrateOptions{Verify: true})
-	if err != nil || len(failed) > 0 || len(schemas) != 5 || schemas[4].Version != schemas[4].Target {
+	if err != nil || len(failed) > 0 || len(schemas) != 6 || schemas[5].Version != schemas[5].Target {
 		t.Errorf("verify: %+v, %v, %v", schemas, failed, err)
 	}
 	facts, unreachable := app.AskDatabases(t.Context(), s.Topology)

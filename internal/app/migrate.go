@@ -11,6 +11,8 @@ import (
 	"github.com/wiggle-run/wiggle/pkg/topology"
 	"github.com/wiggle-run/wiggle/services/instances"
 	"github.com/wiggle-run/wiggle/services/instances/migrations"
+	leadermigrations "github.com/wiggle-run/wiggle/services/leader/migrations"
+	searchmigrations "github.com/wiggle-run/wiggle/services/search/migrations"
 )
 
 // Schema is what was done about one schema of a shard.
@@ -95,7 +97,10 @@ func schemaSets(roles topology.Roles) []postgres.MigrationSet {
 		sets = append(sets, migrations.Set())
 	}
 	if roles.Has(topology.RoleHome) {
-		sets = append(sets, migrations.Home())
+		sets = append(sets, migrations.Home(), leadermigrations.Set())
+	}
+	if roles.Has(topology.RoleSearch) {
+		sets = append(sets, searchmigrations.Set())
 	}
 	return sets
 }

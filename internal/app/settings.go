@@ -5,23 +5,20 @@ import (
 	"github.com/wiggle-run/wiggle/pkg/settings"
 	"github.com/wiggle-run/wiggle/pkg/topology"
 	"github.com/wiggle-run/wiggle/services/instances"
-	"github.com/wiggle-run/wiggle/services/router"
 )
 
 // Settings are those of a process with every service in it, read from its environment.
 type Settings struct {
 	// Process is what all processes have.
 	Process *process.Process
-	// Router and Instances are the services'.
-	Router    router.Config
-	Instances instances.Config
+	Services
 }
 
 // Load reads the settings of a process with every service in it. Its error is a *process.ConfigError.
 func Load(environ []string) (*Settings, error) {
 	s := &Settings{}
 	var err error
-	s.Process, err = process.Load(process.Spec{Name: "wiggle", Declare: s.declareServices, Check: s.Instances.Check}, environ)
+	s.Process, err = process.Load(process.Spec{Name: "wiggle", Declare: s.declareServices, Check: s.check}, environ)
 	if err != nil {
 		return nil, err
 	}
@@ -31,6 +28,18 @@ func Load(environ []string) (*Settings, error) {
 func (s *Settings) declareServices(r *settings.Registry) {
 	s.Router.Declare(r)
 	s.Instances.Declare(r)
+	s.Leader.Declare(r)
+	s.Search.Declare(r)
+}
+
+// check says what is wrong with the settings of all services. What a service needs to know of the others it is told here.
+func (s *Settings) check(t *topology.Topology) []process.Problem {
+	found := s.Instances.Check(t)
+	if s.searches(t) {
+		s.Search.RouterURLs = []string{"http://" + memoryRouter}
+		found = append(found, s.Search.Check(t)...)
+	}
+	return found
 }
 
 // MigrateSettings are what `wiggle migrate` reads from its environment.

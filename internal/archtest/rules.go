@@ -20,6 +20,7 @@ type importRule struct {
 // core lists the pure packages: no input or output, no clock, no goroutine.
 var core = []string{
 	"./services/instances/internal/machine/...", "./pkg/placement/...", "./pkg/topology/...", "./proto/definition/...",
+	"./services/leader/internal/schedule/...",
 }
 
 var importRules = []importRule{

@@ -25,7 +25,7 @@ const (
 
 // runBacklog times claims while few tokens are ready and while many are, and then has workers run all.
 func runBacklog(ctx context.Context, b *bench, p point) (Run, error) {
-	c := &claimer{bench: b, client: wigglev1connect.NewWorkerServiceClient(http.DefaultClient, b.url)}
+	c := &claimer{bench: b, client: wigglev1connect.NewWorkerServiceClient(http.DefaultClient, b.URL)}
 	n := min(claims, (b.opts.Count+1)/2)
 	load := workload{workflow: steps.ChainName(1), input: steps.Payload(p.payloadBytes), steps: 1}
 	few := newGenerator(b, load)
@@ -70,10 +70,10 @@ func (b *bench) claimBacklog(ctx context.Context, c *claimer, n int) ([]time.Dur
 	if !b.opts.HoldHorizon {
 		return c.claim(ctx, n)
 	}
-	if len(b.databases) == 0 {
+	if len(b.Databases) == 0 {
 		return nil, wrongOption("--horizon holds a transaction open: name the databases with --database-url")
 	}
-	release, err := b.databases.HoldHorizon(ctx)
+	release, err := b.Databases.HoldHorizon(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -93,7 +93,7 @@ func (b *bench) drainBacklog(ctx context.Context, few, many *generator, claimed 
 		return Run{}, err
 	}
 	began := time.Now()
-	if err := b.startWorkers(ctx, 1); err != nil {
+	if err := b.StartWorkers(ctx, b.opts.workers(1)); err != nil {
 		return Run{}, err
 	}
 	many.asked -= int64(claimed) // ended already
@@ -104,7 +104,7 @@ func (b *bench) drainBacklog(ctx context.Context, few, many *generator, claimed 
 	if err != nil {
 		return Run{}, err
 	}
-	b.stopWorkers(ctx)
+	b.StopWorkers(ctx)
 	a, err := b.account(ctx, many)
 	if err != nil {
 		return Run{}, err

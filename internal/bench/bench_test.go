@@ -16,6 +16,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/wiggle-run/wiggle/internal/bench/cluster"
 	"github.com/wiggle-run/wiggle/internal/bench/pgmeter"
 	"github.com/wiggle-run/wiggle/internal/bench/steps"
 	"github.com/wiggle-run/wiggle/internal/pgtest"
@@ -85,19 +86,19 @@ func TestScenarios(t *testing.T) { //nolint:tparallel // its scenarios share a c
 	if _, err := base.complete(); err != nil {
 		t.Fatal(err)
 	}
-	c, err := openCluster(t.Context(), &base)
+	c, err := cluster.Open(t.Context(), base.cluster())
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer func() {
-		if err := c.close(context.Background()); err != nil {
+		if err := c.Close(context.Background()); err != nil {
 			t.Error(err)
 		}
-		if _, err := os.Stat(c.dir); !errors.Is(err, os.ErrNotExist) {
-			t.Errorf("%s is left", c.dir)
+		if _, err := os.Stat(c.Dir); !errors.Is(err, os.ErrNotExist) {
+			t.Errorf("%s is left", c.Dir)
 		}
 	}()
-	if err := c.startServices(t.Context()); err != nil {
+	if err := c.StartServices(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	for _, test := range []struct {
@@ -117,8 +118,10 @@ func TestScenarios(t *testing.T) { //nolint:tparallel // its scenarios share a c
 			}
 		}},
 		{"chain", func(o *Options) { o.Mode, o.InFlight, o.Duration = ModeBatched, []int{10}, 2*time.Second }, func(t *testing.T, r *Result) {
-			// WRK-14: a token is leased as it is made or claimed once, and hardly written for each of its eight steps.
-			if r.Tables["tokens"].Inserted <= 0 || r.Tables["tokens"].Updated > 0.5 || r.Tables["history"].Inserted < 1 {
+			// WRK-14: a token is leased as it is made or claimed once, and hardly written for each of its eight steps, of which
+			// the history has every one. Counters come late, so they are held against each other and not against the steps.
+			history, tokens := r.Tables["history"].Inserted, r.Tables["tokens"]
+			if tokens.Inserted <= 0 || tokens.Updated > history/2 || history < 4*r.Tables["instances"].Inserted {
 				t.Errorf("steps are not reported together: %+v", r.Tables)
 			}
 		}},
@@ -190,14 +193,13 @@ func TestScenarios(t *testing.T) { //nolint:tparallel // its scenarios share a c
 }
 
 // onCluster runs a scenario on a cluster that is shared.
-func onCluster(t *testing.T, c *cluster, opts Options) *Result {
+func onCluster(t *testing.T, c *cluster.Cluster, opts Options) *Result {
 	t.Helper()
 	s, err := opts.complete()
 	if err != nil {
 		t.Fatal(err)
 	}
-	c.opts = &opts
-	defer c.stopWorkers(context.Background())
+	defer c.StopWorkers(context.Background())
 	b, err := newBench(t.Context(), c, &opts)
 	if err != nil {
 		t.Fatal(err)

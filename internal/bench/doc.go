@@ -4,9 +4,10 @@
 // # What runs
 //
 // Without a server to measure, bench starts a cluster of separate processes: PostgreSQL (fsync on, a database for each
-// shard), instances, router and worker processes, which are this program again; what a worker runs is in package steps. The
-// load comes from the process that measures. All of it ends with that process. The steps are no-ops that change one digit
-// of their context, as real steps change theirs, so that no engine gains by noticing that nothing changed.
+// shard), instances, router and worker processes, which are this program again. Package cluster brings it up and watches it;
+// what a worker runs is in package steps. The load comes from the process that measures. All of it ends with that process.
+// The steps are no-ops that change one digit of their context, as real steps change theirs, so that no engine gains by
+// noticing that nothing changed.
 //
 // # What is counted
 //

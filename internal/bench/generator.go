@@ -43,15 +43,15 @@ const clockSlack = 2 * time.Millisecond
 
 func newGenerator(b *bench, w workload) *generator {
 	g := &generator{bench: b, load: w, since: time.Now().Add(b.skew - clockSlack), late: map[string]time.Duration{}}
-	if b.workers != nil {
-		g.before = b.workers.tally.Sum().Ended
+	if tally := b.Tally(); tally != nil {
+		g.before = tally.Sum().Ended
 	}
 	return g
 }
 
 // inFlight is how many instances have been asked for and have not ended.
 func (g *generator) inFlight() int64 {
-	ended := g.bench.workers.tally.Sum().Ended - g.before
+	ended := g.bench.Tally().Sum().Ended - g.before
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.asked - int64(ended) //nolint:gosec // counts instances
@@ -62,7 +62,7 @@ func (g *generator) keep(ctx context.Context, n int, stop <-chan struct{}) error
 	slots := make(chan struct{}, startCalls)
 	var calls sync.WaitGroup
 	defer calls.Wait()
-	changed := g.bench.workers.tally.Changed
+	changed := g.bench.Tally().Changed
 	for {
 		select {
 		case <-stop:
@@ -143,9 +143,9 @@ func (g *generator) drain(ctx context.Context) error {
 			return stalled(left, g.asked, stallTime)
 		}
 		select {
-		case <-g.bench.workers.tally.Changed:
+		case <-g.bench.Tally().Changed:
 		case <-time.After(lookAgain):
-			if err := g.bench.ended(); err != nil {
+			if err := g.bench.Ended(); err != nil {
 				return err
 			}
 		case <-ctx.Done():

@@ -3,8 +3,10 @@ package bench
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
+	"github.com/wiggle-run/wiggle/internal/bench/cluster"
 	"github.com/wiggle-run/wiggle/internal/bench/pgmeter"
 )
 
@@ -17,11 +19,11 @@ type sample struct {
 
 // sample reads the databases first: that takes a moment, and time counts from when CPU is read.
 func (b *bench) sample(ctx context.Context) (sample, error) {
-	db, err := b.databases.Counters(ctx)
+	db, err := b.Databases.Counters(ctx)
 	if err != nil {
 		return sample{}, err
 	}
-	return sample{at: time.Now(), cpu: b.cpu(), db: db}, nil
+	return sample{at: time.Now(), cpu: b.CPU(), db: db}, nil
 }
 
 // pause waits, and less if ctx ends or a process does.
@@ -38,7 +40,7 @@ func (b *bench) pause(ctx context.Context, d time.Duration) error {
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		case <-look.C:
-			if err := b.ended(); err != nil {
+			if err := b.Ended(); err != nil {
 				return err
 			}
 		}
@@ -58,10 +60,15 @@ func (b *bench) window(ctx context.Context, w workload, inFlight int) (Run, erro
 	g := newGenerator(b, w)
 	stop := make(chan struct{})
 	stopped := make(chan error, 1)
+	stopFollowing := func() (int64, error) { return 0, nil }
+	if b.opts.LoggedEvents > 0 {
+		stopFollowing = b.followEvents(ctx)
+	}
 	go func() { stopped <- g.keep(ctx, inFlight, stop) }()
 	before, after, err := b.samplesAround(ctx)
 	close(stop)
-	if err = firstError(<-stopped, err); err != nil {
+	events, followErr := stopFollowing()
+	if err = firstError(<-stopped, err, followErr); err != nil {
 		return Run{}, err
 	}
 	if err := g.drain(ctx); err != nil {
@@ -79,6 +86,16 @@ func (b *bench) window(ctx context.Context, w workload, inFlight int) (Run, erro
 	run.setCosts(before, after)
 	run.detailQuantiles("ready_to_dispatched", a.toDispatched)
 	run.detailQuantiles("ready_to_running", a.toRunning)
+	if b.opts.LoggedEvents > 0 {
+		run.detail("events_followed", float64(events))
+	}
+	if slices.Contains(b.opts.With, cluster.WithSearch) {
+		behind, err := b.awaitIndex(ctx, w.workflow, a.first, int64(len(a.completed)))
+		if err != nil {
+			return Run{}, err
+		}
+		run.detail("index_behind_seconds", behind.Seconds())
+	}
 	if len(latencies) == 0 {
 		run.Errors++
 		run.problem("no instance ended within the window: measure for longer, or with fewer in flight")

@@ -37,7 +37,7 @@ func (g *generator) atRate(ctx context.Context, rate float64, warmup, d time.Dur
 		})
 	}
 	calls.Wait()
-	return seen, g.bench.ended()
+	return seen, g.bench.Ended()
 }
 
 // startAndWait starts one instance that was intended for a time.

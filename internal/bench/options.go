@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/wiggle-run/wiggle/internal/bench/cluster"
 	"github.com/wiggle-run/wiggle/internal/bench/pgmeter"
 	"github.com/wiggle-run/wiggle/internal/bench/steps"
 )
@@ -49,6 +50,10 @@ type Options struct {
 	DatabaseURLs []string
 	// Shards, Instances and Workers are how many databases, instances processes and worker processes our own cluster has.
 	Shards, Instances, Workers int
+	// With are services that run beside those that work needs: [cluster.WithLeader], [cluster.WithSearch].
+	With []string
+	// LoggedEvents fills each shard's event log with so many entries first, and has a consumer follow it.
+	LoggedEvents int
 	// Concurrency of each worker.
 	Concurrency int
 	// DataDir keeps PostgreSQL's data and the logs. Empty: a directory that is removed.
@@ -170,8 +175,19 @@ func (o *Options) check() error {
 		return wrongOption("--profile %q: use %s", o.Profile, strings.Join(ProfileKinds(), ", "))
 	case o.Server == "" && len(o.DatabaseURLs) > 0:
 		return wrongOption("--database-url goes with --server: a cluster of our own has its own databases")
+	case o.Server != "" && len(o.With) > 0:
+		return wrongOption("--with adds services to a cluster of our own, not to that behind --server")
+	case o.LoggedEvents < 0 || o.LoggedEvents > maxCount:
+		return wrongOption("--logged-events %d: use 0 to %d", o.LoggedEvents, maxCount)
+	case o.Server != "" && o.LoggedEvents > 0:
+		return wrongOption("--logged-events fills the logs of a cluster of our own, not of that behind --server")
 	case o.Server != "" && o.Profile != "":
 		return wrongOption("--profile reaches only the processes of a cluster of our own, not those behind --server")
+	}
+	for _, service := range o.With {
+		if service != cluster.WithLeader && service != cluster.WithSearch {
+			return wrongOption("--with %q: use %s, %s", service, cluster.WithLeader, cluster.WithSearch)
+		}
 	}
 	for _, limit := range []struct {
 		flag         string
@@ -196,6 +212,21 @@ func (o *Options) check() error {
 		}
 	}
 	return nil
+}
+
+// cluster is what to bring up.
+func (o *Options) cluster() cluster.Config {
+	return cluster.Config{
+		Server: o.Server, DatabaseURLs: o.DatabaseURLs, Shards: o.Shards, Instances: o.Instances, With: o.With,
+		LoggedEvents: o.LoggedEvents, DataDir: o.DataDir,
+		Postgres: o.Postgres, Throwaway: o.Throwaway, StatStatements: o.Scenario == scenarioIdle, Profiles: o.Profile != "",
+		Command: o.Command, Environ: o.Environ, Progress: o.Progress,
+	}
+}
+
+// workers are the worker processes, each with so many sessions.
+func (o *Options) workers(sessions int) cluster.Workers {
+	return cluster.Workers{Processes: o.Workers, Sessions: sessions, Concurrency: o.Concurrency}
 }
 
 // limit is PRF-6 but in tests, which have less time.

@@ -42,7 +42,7 @@ func runOverload(ctx context.Context, b *bench, p point) (Run, error) {
 	if !ok {
 		return Run{}, fmt.Errorf("a flood of %s: its input is no payload", load.workflow)
 	}
-	f, err := offer.NewFlood(b.url, load.workflow, input.Data)
+	f, err := offer.NewFlood(b.URL, load.workflow, input.Data)
 	if err != nil {
 		return Run{}, err
 	}
@@ -76,23 +76,23 @@ func runOverload(ctx context.Context, b *bench, p point) (Run, error) {
 
 // flood offers so many starts a second, and looks at what that takes of memory.
 func (b *bench) flood(ctx context.Context, f *offer.Flood, rate float64, run *Run) (before, after sample, err error) {
-	memory := b.watchMemory(ctx)
-	defer memory.stop()
+	memory := b.WatchMemory(ctx)
+	defer memory.Stop()
 	if before, err = b.sample(ctx); err != nil {
 		return before, after, err
 	}
 	offered := make(chan error, 1)
 	go func() { offered <- f.Run(ctx, rate, b.opts.Duration) }()
 	err = b.pause(ctx, b.opts.Duration/4)
-	run.detailMemory("quarter", memory.look())
+	run.detailMemory("quarter", memory.Look())
 	if err = firstError(<-offered, err); err != nil {
 		return before, after, err
 	}
-	run.detailMemory("end", memory.look())
+	run.detailMemory("end", memory.Look())
 	if after, err = b.sample(ctx); err != nil {
 		return before, after, err
 	}
-	run.detailMemory("most", memory.end())
+	run.detailMemory("most", memory.End())
 	return before, after, nil
 }
 

@@ -8,14 +8,10 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"sync"
 	"time"
 )
-
-// envPprof is the setting by which a service offers profiles.
-const envPprof = "WIGGLE_PPROF_ADDR"
 
 // profileMargin is what a profile may take beyond its window.
 const profileMargin = 30 * time.Second
@@ -28,10 +24,7 @@ func (b *bench) profile(ctx context.Context, s *scenario, name string) (finish f
 	if err := os.MkdirAll(b.opts.ProfileDir, 0o755); err != nil { //nolint:gosec // to be read
 		return nil, err
 	}
-	all := slices.Clone(b.services)
-	if b.workers != nil {
-		all = append(all, b.workers.children...)
-	}
+	all := b.Processes()
 	var taking sync.WaitGroup
 	errs := make([]error, len(all))
 	for i, p := range all {

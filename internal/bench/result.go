@@ -87,6 +87,7 @@ type Settings struct {
 	Shards            int                `json:"shards,omitempty"`
 	Instances         int                `json:"instances_processes,omitempty"`
 	Workers           int                `json:"worker_processes"`
+	With              []string           `json:"with,omitempty"`
 	Concurrency       int                `json:"worker_concurrency"`
 	Steps             int                `json:"steps,omitempty"`
 	Width             int                `json:"width,omitempty"`
@@ -134,6 +135,15 @@ func (r *Run) detailQuantiles(name string, values []time.Duration) {
 	r.detail(name+"_p50_ms", millis(q.p50))
 	r.detail(name+"_p99_ms", millis(q.p99))
 }
+
+// detailMemory adds memory_KIND_PROCESS_mib.
+func (r *Run) detailMemory(kind string, held map[string]int64) {
+	for name, bytes := range held {
+		r.detail("memory_"+kind+"_"+name+"_mib", mebibytes(bytes))
+	}
+}
+
+func mebibytes(bytes int64) float64 { return round(float64(bytes)/(1<<20), 1) }
 
 // setLatency sets the percentiles; it sorts the values.
 func (r *Run) setLatency(values []time.Duration) {

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/wiggle-run/wiggle/internal/bench/cluster"
 	"github.com/wiggle-run/wiggle/internal/bench/pgmeter"
 	"github.com/wiggle-run/wiggle/internal/bench/procfs"
 	"github.com/wiggle-run/wiggle/internal/bench/steps"
@@ -28,18 +29,18 @@ func Do(ctx context.Context, opts Options) (_ *Result, err error) {
 		Scenario: opts.Scenario, Mode: opts.Mode, Date: time.Now().UTC().Truncate(time.Second), Machine: procfs.ThisMachine(),
 		Commit: commitOf(), Settings: opts.settings(),
 	}
-	c, err := openCluster(ctx, &opts)
+	c, err := cluster.Open(ctx, opts.cluster())
 	if err != nil {
 		return nil, err
 	}
-	defer func() { err = errors.Join(err, c.close(ctx)) }()
-	if err := c.describe(ctx, result); err != nil {
+	defer func() { err = errors.Join(err, c.Close(ctx)) }()
+	if err := result.describe(ctx, c); err != nil {
 		return nil, err
 	}
-	if err := c.limit(ctx, result, s); err != nil || s.run == nil {
+	if err := opts.measureLimit(ctx, c, result, s); err != nil || s.run == nil {
 		return result, err
 	}
-	if err := c.startServices(ctx); err != nil {
+	if err := c.StartServices(ctx); err != nil {
 		return nil, err
 	}
 	b, err := newBench(ctx, c, &opts)
@@ -69,7 +70,7 @@ func (o *Options) settings() Settings {
 		Warmup: o.Warmup.Seconds(), Repeat: o.Repeat, Postgres: o.Postgres, Environment: map[string]string{},
 	}
 	if o.Server == "" {
-		s.Shards, s.Instances = o.Shards, o.Instances
+		s.Shards, s.Instances, s.With = o.Shards, o.Instances, o.With
 	} else {
 		s.Shards = len(o.DatabaseURLs) // 0: unknown
 	}
@@ -88,33 +89,33 @@ func (o *Options) settings() Settings {
 }
 
 // describe fills in what PostgreSQL says of itself.
-func (c *cluster) describe(ctx context.Context, r *Result) error {
-	facts, err := c.databases.Facts(ctx)
+func (r *Result) describe(ctx context.Context, c *cluster.Cluster) error {
+	facts, err := c.Databases.Facts(ctx)
 	r.Machine.Postgres = facts.Version
 	r.Settings.FSync, r.Settings.SynchronousCommit, r.Settings.SharedBuffers = facts.FSync, facts.SynchronousCommit, facts.SharedBuffers
 	return err
 }
 
-// limit measures the limit where it can be, and where it is asked for.
-func (c *cluster) limit(ctx context.Context, r *Result, s *scenario) error {
-	if c.adminURL == "" {
+// measureLimit measures the limit where it can be, and where it is asked for.
+func (o *Options) measureLimit(ctx context.Context, c *cluster.Cluster, r *Result, s *scenario) error {
+	if c.AdminURL == "" {
 		if s.run == nil {
 			return wrongOption("the limit is PostgreSQL's: name it with --database-url")
 		}
 		return nil
 	}
-	if c.opts.NoLimit || s.noLimit {
+	if o.NoLimit || s.noLimit {
 		return nil
 	}
-	c.opts.progressf("limit: %d rounds of %v", pgmeter.LimitRounds, c.opts.LimitDuration)
-	limit, err := pgmeter.MeasureLimit(ctx, c.adminURL, c.opts.limit())
+	o.progressf("limit: %d rounds of %v", pgmeter.LimitRounds, o.LimitDuration)
+	limit, err := pgmeter.MeasureLimit(ctx, c.AdminURL, o.limit())
 	if err != nil {
 		return err
 	}
-	c.opts.progressf("limit: %.0f steps/s", limit.Median)
+	o.progressf("limit: %.0f steps/s", limit.Median)
 	r.Limit, r.Settings.LimitRounds = &limit.Median, limit.Rounds
 	if s.run == nil {
-		r.setRate(0, int64(limit.Median*c.opts.LimitDuration.Seconds()), c.opts.LimitDuration)
+		r.setRate(0, int64(limit.Median*o.LimitDuration.Seconds()), o.LimitDuration)
 		one := 1.0
 		r.Ratio = &one
 	}
@@ -127,20 +128,21 @@ func (o *Options) progressf(format string, args ...any) {
 
 // bench is a scenario under way.
 type bench struct {
-	*cluster
+	*cluster.Cluster
+
 	opts   *Options
 	client *wiggle.Client
 	// skew is by how much the databases' clock is ahead of ours.
 	skew time.Duration
 }
 
-func newBench(ctx context.Context, c *cluster, opts *Options) (*bench, error) {
-	client, err := wiggle.Dial(c.url, wiggle.WithLogger(slog.New(slog.DiscardHandler)))
+func newBench(ctx context.Context, c *cluster.Cluster, opts *Options) (*bench, error) {
+	client, err := wiggle.Dial(c.URL, wiggle.WithLogger(slog.New(slog.DiscardHandler)))
 	if err != nil {
 		return nil, err
 	}
-	b := &bench{cluster: c, opts: opts, client: client}
-	if c.opts.Server == "" {
+	b := &bench{Cluster: c, opts: opts, client: client}
+	if opts.Server == "" {
 		return b, nil // one machine, one clock
 	}
 	if err := b.readClock(ctx); err != nil {
@@ -169,6 +171,9 @@ func (b *bench) readClock(ctx context.Context) error {
 	return nil
 }
 
+// firstTime is how long the first instance may take.
+const firstTime = time.Minute
+
 // prepare registers the workflow, starts workers and runs one instance, so that nothing that is wrong shows only later.
 func (b *bench) prepare(ctx context.Context, s *scenario) error {
 	if s.flow != nil {
@@ -179,7 +184,7 @@ func (b *bench) prepare(ctx context.Context, s *scenario) error {
 	if s.sessions == nil {
 		return nil
 	}
-	if err := b.startWorkers(ctx, s.sessions(b.opts)); err != nil {
+	if err := b.StartWorkers(ctx, b.opts.workers(s.sessions(b.opts))); err != nil {
 		return err
 	}
 	if _, err := b.client.Register(ctx, steps.Chain(1)); err != nil {
@@ -189,7 +194,7 @@ func (b *bench) prepare(ctx context.Context, s *scenario) error {
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeoutCause(ctx, readyTime, errors.New("the first instance does not end: does a worker run?"))
+	ctx, cancel := context.WithTimeoutCause(ctx, firstTime, errors.New("the first instance does not end: does a worker run?"))
 	defer cancel()
 	inst, err := run.Wait(ctx)
 	if err != nil {
@@ -234,7 +239,7 @@ func (b *bench) repeat(ctx context.Context, s *scenario, p point, result *Result
 		}
 		run, err := s.run(ctx, b, p)
 		if err = errors.Join(err, finish()); err != nil {
-			return Run{}, errors.Join(err, b.ended())
+			return Run{}, errors.Join(err, b.Ended())
 		}
 		run.PayloadBytes, run.Rate = p.payloadBytes, b.opts.Rate
 		b.opts.progressf("%s", run.line(s.Name))

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/wiggle-run/wiggle/internal/bench/cluster"
 	"github.com/wiggle-run/wiggle/internal/bench/offer"
 	"github.com/wiggle-run/wiggle/internal/bench/pgmeter"
 )
@@ -49,8 +50,8 @@ func runSoak(ctx context.Context, b *bench, p point) (Run, error) {
 	b.opts.progressf("soak: %.1f instances a second for %v", rate, b.opts.Duration)
 	s := offer.NewSteady(b.client, load.workflow, load.input)
 	since := time.Now().Add(b.skew - clockSlack)
-	memory := b.watchMemory(ctx)
-	defer memory.stop()
+	memory := b.WatchMemory(ctx)
+	defer memory.Stop()
 	before, err := b.sample(ctx)
 	if err != nil {
 		return Run{}, err
@@ -72,7 +73,7 @@ func runSoak(ctx context.Context, b *bench, p point) (Run, error) {
 	if err != nil {
 		return Run{}, err
 	}
-	most := memory.end()
+	most := memory.End()
 	part := soakPart(b.opts.Duration)
 	seen := newEnds(before.at.Add(b.skew), part, int(b.opts.Duration/part))
 	if err := b.readEnds(ctx, load.workflow, since, seen); err != nil {
@@ -133,7 +134,7 @@ func meanRate(minutes []Minute) float64 {
 }
 
 // looks are those at the beginning and after each tenth of the time but the last.
-func (b *bench) looks(ctx context.Context, memory *memoryWatch, began time.Time) ([]Look, error) {
+func (b *bench) looks(ctx context.Context, memory *cluster.MemoryWatch, began time.Time) ([]Look, error) {
 	var all []Look
 	for i := range soakPoints {
 		at := began.Add(time.Duration(i) * b.opts.Duration / soakPoints)
@@ -150,13 +151,13 @@ func (b *bench) looks(ctx context.Context, memory *memoryWatch, began time.Time)
 	return all, nil
 }
 
-func (b *bench) look(ctx context.Context, memory *memoryWatch, began time.Time) (Look, error) {
-	sizes, err := b.databases.Sizes(ctx)
+func (b *bench) look(ctx context.Context, memory *cluster.MemoryWatch, began time.Time) (Look, error) {
+	sizes, err := b.Databases.Sizes(ctx)
 	if err != nil {
 		return Look{}, err
 	}
 	one := Look{Second: round(time.Since(began).Seconds(), 1), Memory: map[string]float64{}, Tables: sizes}
-	for name, bytes := range memory.look() {
+	for name, bytes := range memory.Look() {
 		one.Memory[name] = mebibytes(bytes)
 	}
 	return one, nil

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/wiggle-run/wiggle/internal/bench/cluster"
 	"github.com/wiggle-run/wiggle/internal/bench/steps"
 	wiggle "github.com/wiggle-run/wiggle/sdk/go"
 )
@@ -123,7 +124,7 @@ const reportTime = 1200 * time.Millisecond
 
 // runIdle lets workers have nothing to do.
 func runIdle(ctx context.Context, b *bench, _ point) (Run, error) {
-	calls, known := b.databases.StatementCalls(ctx)
+	calls, known := b.Databases.StatementCalls(ctx)
 	called := time.Now()
 	// Until what that took is counted too, and not within the window.
 	if err := b.pause(ctx, max(b.opts.Warmup, reportTime)); err != nil {
@@ -146,16 +147,16 @@ func runIdle(ctx context.Context, b *bench, _ point) (Run, error) {
 	run.setCosts(before, after)
 	total := 0.0
 	for name, seconds := range run.CPUSeconds {
-		if name != processBench {
+		if name != cluster.ProcessBench {
 			total += seconds
 		}
 	}
 	run.detail("workers", float64(b.opts.Count))
 	run.detail("cpu_percent_of_core", round(100*total/took.Seconds(), 2))
-	if n := len(b.databases); n > 0 {
+	if n := len(b.Databases); n > 0 {
 		perShard := func(count int64, d time.Duration) float64 { return round(float64(count)/d.Seconds()/float64(n), 2) }
 		run.detail("commits_per_second_and_shard", perShard(after.db.Commits-before.db.Commits, took))
-		if now, ok := b.databases.StatementCalls(ctx); ok && known {
+		if now, ok := b.Databases.StatementCalls(ctx); ok && known {
 			run.detail("statements_per_second_and_shard", perShard(now-calls, time.Since(called)))
 		}
 	}

@@ -10,6 +10,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/wiggle-run/wiggle/internal/cli/shell"
 )
 
 // update writes what is printed to the golden files, to be read through before they are kept.
@@ -103,6 +105,8 @@ func TestOutputs(t *testing.T) {
 		"list-partial-json":   {"list", "--partial", "-o", "json"},
 		"count":               {"count"},
 		"count-json":          {"count", "-o", "json"},
+		"shards":              {"shards"},
+		"shards-json":         {"shards", "-o", "json"},
 		"cancel":              {"cancel", running, "--reason", "the customer called"},
 		"cancel-json":         {"cancel", running, "-o", "json"},
 		"cancel-ended":        {"cancel", done},
@@ -117,6 +121,19 @@ func TestOutputs(t *testing.T) {
 		"register-conflict":   {"register", "-f", "testdata/conflict.yaml", "-o", "json"},
 		"register-syntax":     {"register", "-f", "testdata/syntax.yaml"},
 		"register-no-file":    {"register"},
+		"events-tail":         {"events", "tail", "--limit", "3"},
+		"events-tail-json":    {"events", "tail", "--limit", "3", "-o", "json"},
+		"events-tail-partial": {"events", "tail", "--limit", "3", "--partial", "--from", "earliest", "--type", "order.*"},
+		"events-consumer":     {"events", "tail", "--consumer", "billing", "--limit", "2"},
+		"events-bad-cursor":   {"events", "tail", "--from", "made-up"},
+		"events-bad-limit":    {"events", "tail", "--limit", "-1"},
+		"events-consumers":    {"events", "consumers"},
+		"events-cons-json":    {"events", "consumers", "-o", "json"},
+		"events-delete":       {"events", "consumers", "delete", "billing"},
+		"events-delete-json":  {"events", "consumers", "delete", "billing", "-o", "json"},
+		"events-delete-none":  {"events", "consumers", "delete"},
+		"events-bad-verb":     {"events", "consumers", "remove", "billing"},
+		"help-events-tail":    {"events", "tail", "--help"},
 		"ids":                 {"ids", "parse", done, "tok.s7.01k6j00000000000000000000d", "wfi_old", "wfi.s-1.x"},
 		"ids-json":            {"ids", "parse", done, "wfi_old", "nonsense", "-o", "json"},
 		"unknown-command":     {"strat"},
@@ -125,6 +142,7 @@ func TestOutputs(t *testing.T) {
 		"bad-output":          {"list", "-o", "xml"},
 		"bad-server":          {"list", "--server", "localhost"},
 		"dev-bad-shards":      {"dev", "--shards", "9"},
+		"dev-bad-replicas":    {"dev", "--replicas", "3"},
 		"dev-bad-log":         {"dev", "--log", "loud"},
 		"serve-no-database":   {"serve", "all"},
 	} {
@@ -143,6 +161,7 @@ func TestJSONIsOneDocument(t *testing.T) {
 		{"list"},
 		{"count"},
 		{"workflows"},
+		{"shards"},
 		{"version"},
 		{"settings"},
 		{"get", "wfi.s0.01k6j00000000000000000000a"},
@@ -167,7 +186,7 @@ func TestJSONIsOneDocument(t *testing.T) {
 func TestServerAway(t *testing.T) {
 	t.Parallel()
 	r := run(t, nil, "", "list", "--server", "http://127.0.0.1:1", "--timeout", "2s")
-	if r.code != exitUnavailable || !strings.Contains(r.err, "is a router running at http://127.0.0.1:1? start one with wiggle dev") {
+	if r.code != shell.ExitUnavailable || !strings.Contains(r.err, "is a router running at http://127.0.0.1:1? start one with wiggle dev") {
 		t.Errorf("got %d: %s", r.code, r.err)
 	}
 }
@@ -187,7 +206,7 @@ func TestInputs(t *testing.T) {
 			t.Errorf("%q sends %s, want %s", input, got, want)
 		}
 	}
-	if r := run(t, nil, "", "start", "echo", "--server", server.URL, "--input", "@/nowhere"); r.code != exitFailure || !strings.Contains(r.err, "/nowhere") {
+	if r := run(t, nil, "", "start", "echo", "--server", server.URL, "--input", "@/nowhere"); r.code != shell.ExitFailure || !strings.Contains(r.err, "/nowhere") {
 		t.Errorf("a missing file: %+v", r)
 	}
 }
@@ -208,7 +227,7 @@ func TestInterrupted(t *testing.T) {
 	p := &Program{Err: &bytes.Buffer{}, Out: &bytes.Buffer{}, Location: time.UTC, Now: time.Now}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if code := Run(ctx, p, []string{"list", "--server", "http://127.0.0.1:1"}); code == exitOK {
+	if code := Run(ctx, p, []string{"list", "--server", "http://127.0.0.1:1"}); code == shell.ExitOK {
 		t.Error("a command that was interrupted has succeeded")
 	}
 }

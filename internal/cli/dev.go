@@ -12,8 +12,10 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/wiggle-run/wiggle/internal/app/dev"
+	"github.com/wiggle-run/wiggle/internal/cli/shell"
 	"github.com/wiggle-run/wiggle/internal/cli/timeline"
 	"github.com/wiggle-run/wiggle/internal/demo"
+	"github.com/wiggle-run/wiggle/pkg/bus"
 	"github.com/wiggle-run/wiggle/pkg/lifecycle"
 )
 
@@ -38,15 +40,16 @@ func newDev(p *Program) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "dev",
 		Short: "Run everything on this machine, with a sample workflow",
-		Long: `Run everything in one process: PostgreSQL with a database for each shard, the router, the
-instances service, and workers for the sample workflow order-fulfilment.
+		Long: `Run everything in one process: PostgreSQL with a database for each shard, NATS, the router, the
+instances service, the leader, the search service, and workers for the sample workflow
+order-fulfilment.
 
 PostgreSQL is found on the machine, or else installed or fetched once. The data stays in the
 data directory until --reset; Ctrl-C stops everything and leaves no process behind.`,
 		Example: `  wiggle dev
   wiggle dev --demo 1000 --exit                 Run 1000 orders, show how it went, and stop
   wiggle dev --data-dir /tmp/w --port 0 -o json Say in JSON where it runs`,
-		Args: argCount(0, 0, ""),
+		Args: shell.Args(0, 0, ""),
 		RunE: func(cmd *cobra.Command, _ []string) error { return p.dev(cmd, f) },
 	}
 	flags := cmd.Flags()
@@ -55,6 +58,8 @@ data directory until --reset; Ctrl-C stops everything and leaves no process behi
 	flags.BoolVar(&f.Reset, "reset", false, "delete the data of earlier runs first")
 	flags.IntVar(&f.Port, "port", defaultPort, "port of the router; 0 takes one that is free")
 	flags.IntVar(&f.Shards, "shards", defaultDevShards, fmt.Sprintf("how many instance shards, 1 to %d", dev.MaxShards))
+	flags.IntVar(&f.Replicas, "replicas", 0,
+		fmt.Sprintf("how many streaming replicas the database has, 0 to %d; each is a copy of all data, made anew", dev.MaxReplicas))
 	flags.IntVar(&f.Workers, "workers", defaultWorkers, "how many workers serve the sample workflow")
 	flags.BoolVar(&f.Durable, "durable", true, "flush commits to disk; without it a crash of the machine may lose data")
 	flags.StringVar(&f.log, "log", "warn", "least `level` that the services log to standard error: debug, info, warn or error")
@@ -67,17 +72,19 @@ data directory until --reset; Ctrl-C stops everything and leaves no process behi
 func (f *devFlags) check(cmd *cobra.Command) error {
 	switch {
 	case f.Shards < 1 || f.Shards > dev.MaxShards:
-		return usageOf(cmd, fmt.Errorf("--shards %d: use 1 to %d", f.Shards, dev.MaxShards))
+		return shell.Usage(cmd, fmt.Errorf("--shards %d: use 1 to %d", f.Shards, dev.MaxShards))
+	case f.Replicas < 0 || f.Replicas > dev.MaxReplicas:
+		return shell.Usage(cmd, fmt.Errorf("--replicas %d: use 0 to %d", f.Replicas, dev.MaxReplicas))
 	case f.Port < 0 || f.Port > 65535:
-		return usageOf(cmd, fmt.Errorf("--port %d: use 1 to 65535, or 0 for one that is free", f.Port))
+		return shell.Usage(cmd, fmt.Errorf("--port %d: use 1 to 65535, or 0 for one that is free", f.Port))
 	case f.demo < 0:
-		return usageOf(cmd, fmt.Errorf("--demo %d: use 1 or more", f.demo))
+		return shell.Usage(cmd, fmt.Errorf("--demo %d: use 1 or more", f.demo))
 	case f.Workers < 0 || f.demo > 0 && f.Workers == 0:
-		return usageOf(cmd, fmt.Errorf("--workers %d: use 1 or more; nothing else runs the steps", f.Workers))
+		return shell.Usage(cmd, fmt.Errorf("--workers %d: use 1 or more; nothing else runs the steps", f.Workers))
 	}
 	if err := f.LogLevel.UnmarshalText([]byte(f.log)); err != nil {
 		f.LogLevel = slog.LevelWarn
-		return usageOf(cmd, fmt.Errorf("--log %q: use debug, info, warn or error", f.log))
+		return shell.Usage(cmd, fmt.Errorf("--log %q: use debug, info, warn or error", f.log))
 	}
 	return nil
 }
@@ -113,6 +120,7 @@ type devJSON struct {
 	Server      string            `json:"server"`
 	DataDir     string            `json:"data_dir"`
 	PostgresLog string            `json:"postgres_log"`
+	NATS        string            `json:"nats"`
 	Databases   []devDatabaseJSON `json:"databases"`
 	Workflow    string            `json:"workflow"`
 	Version     int               `json:"version"`
@@ -121,9 +129,10 @@ type devJSON struct {
 }
 
 type devDatabaseJSON struct {
-	Shard int    `json:"shard"`
-	Roles string `json:"roles"`
-	URL   string `json:"url"`
+	Shard    int      `json:"shard"`
+	Roles    string   `json:"roles"`
+	URL      string   `json:"url"`
+	Replicas []string `json:"replicas,omitempty"`
 }
 
 func (p *Program) welcome(s *dev.Stack) error {
@@ -141,6 +150,8 @@ try it
   %[1]s start %[2]s --input '%[3]s' --wait
   %[1]s list
   %[1]s get ID --history
+  %[1]s search lovelace
+  %[1]s events tail --from earliest
 
 or over HTTP
   curl -H 'Content-Type: application/json' %[4]s/wiggle.v1.InstanceService/StartInstance \
@@ -153,27 +164,31 @@ Ctrl-C stops it; the data stays.
 
 func devDocument(s *dev.Stack) devJSON {
 	document := devJSON{
-		Server: s.URL, DataDir: s.DataDir, PostgresLog: s.LogFile, Workflow: demo.Workflow, Version: s.Workflow.Version,
+		Server: s.URL, DataDir: s.DataDir, PostgresLog: s.LogFile, NATS: s.NATSURL, Workflow: demo.Workflow, Version: s.Workflow.Version,
 		Workers: s.Workers(), Seconds: s.Took.Seconds(),
 	}
 	for _, d := range s.Databases {
-		document.Databases = append(document.Databases, devDatabaseJSON{d.Shard, d.Roles, d.URL})
+		document.Databases = append(document.Databases, devDatabaseJSON{d.Shard, d.Roles.String(), d.URL, d.Replicas})
 	}
 	return document
 }
 
 func (p *Program) printWhere(s *dev.Stack) {
 	p.printf("Wiggle runs at %s (after %s)\n\n", s.URL, timeline.Duration(s.Took))
-	t := newTable(p.Out)
-	t.row("  data", s.DataDir)
-	t.row("  PostgreSQL", fmt.Sprintf("%d in %s", s.Postgres.Major, s.Postgres.BinDir))
-	t.row("  its log", s.LogFile)
+	t := shell.NewTable(p.Out)
+	t.Row("  data", s.DataDir)
+	t.Row("  PostgreSQL", fmt.Sprintf("%d in %s", s.Postgres.Major, s.Postgres.BinDir))
+	t.Row("  its log", s.LogFile)
 	for _, d := range s.Databases {
-		t.row("  shard "+strconv.Itoa(d.Shard), d.URL+"  ("+strings.ReplaceAll(d.Roles, ",", ", ")+")")
+		t.Row("  shard "+strconv.Itoa(d.Shard), d.URL+"  ("+strings.ReplaceAll(d.Roles.String(), ",", ", ")+")")
+		for i, url := range d.Replicas {
+			t.Row("    replica "+strconv.Itoa(i), url)
+		}
 	}
-	t.row("  workflow", fmt.Sprintf("%s version %d, served by %d workers here", demo.Workflow, s.Workflow.Version, s.Workers()))
-	t.row("  metrics", s.URL+"/metrics")
-	t.flush()
+	t.Row("  NATS", s.NATSURL+"  (stream "+bus.StreamName+", in "+s.NATSDir+")")
+	t.Row("  workflow", fmt.Sprintf("%s version %d, served by %d workers here", demo.Workflow, s.Workflow.Version, s.Workers()))
+	t.Row("  metrics", s.URL+"/metrics")
+	t.Flush()
 }
 
 // commandName is how to call this program again: not by the temporary file that go run makes.

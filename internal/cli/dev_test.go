@@ -9,10 +9,13 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/wiggle-run/wiggle/internal/cli/shell"
 )
 
 // dataDir is one that PostgreSQL's account can reach, which t.TempDir is not for root.
@@ -186,7 +189,7 @@ func stopAt(t *testing.T, signal syscall.Signal, reached func(dir, errs string) 
 		t.Fatal("it does not stop")
 	}
 	text, _ := os.ReadFile(errs)
-	if code := cmd.ProcessState.ExitCode(); signal == syscall.SIGINT && code != exitInterrupted && code != -1 {
+	if code := cmd.ProcessState.ExitCode(); signal == syscall.SIGINT && code != shell.ExitInterrupted && code != -1 {
 		t.Errorf("exit code %d\n%s", code, text)
 	}
 	// After SIGKILL the kernel tells PostgreSQL, which takes a moment.
@@ -229,22 +232,22 @@ func TestDevServes(t *testing.T) {
 			return false
 		}
 		defer func() { _ = res.Body.Close() }()
-		return res.StatusCode == http.StatusOK && run(t, nil, "", "workflows", "order-fulfilment", "--server", server).code == exitOK
+		return res.StatusCode == http.StatusOK && run(t, nil, "", "workflows", "order-fulfilment", "--server", server).code == shell.ExitOK
 	})
 	order := `{"customer":{"name":"Ada Lovelace"},"lines":[{"sku":"tea","quantity":2}]}`
 	started := run(t, nil, "", "start", "order-fulfilment", "--server", server, "--input", order, "--wait", "-o", "json")
 	var document startedJSON
-	if err := json.Unmarshal([]byte(started.out), &document); err != nil || started.code != exitOK || document.Instance.State != "COMPLETED" {
+	if err := json.Unmarshal([]byte(started.out), &document); err != nil || started.code != shell.ExitOK || document.Instance.State != "COMPLETED" {
 		t.Fatalf("start: %+v", started)
 	}
-	if r := run(t, nil, "", "get", document.ID, "--history", "--server", server); r.code != exitOK || !strings.Contains(r.out, "price-line") {
+	if r := run(t, nil, "", "get", document.ID, "--history", "--server", server); r.code != shell.ExitOK || !strings.Contains(r.out, "price-line") {
 		t.Errorf("get: %+v", r)
 	}
 	if r := run(t, nil, "", "list", "--server", server); !strings.Contains(r.out, document.ID) {
 		t.Errorf("list: %+v", r)
 	}
 	refused := run(t, nil, "", "start", "order-fulfilment", "--server", server, "--input", `{"customer":{"name":"A"},"lines":[{"sku":"x","quantity":1}]}`, "--wait")
-	if refused.code != exitNotWell || !strings.Contains(refused.err, "the shop does not sell") {
+	if refused.code != shell.ExitNotWell || !strings.Contains(refused.err, "the shop does not sell") {
 		t.Errorf("an order that is refused: %+v", refused)
 	}
 	second, _, secondErrs := wiggleProcess(t, "dev", "--port", port, "--data-dir", dir)
@@ -276,4 +279,32 @@ func freePort(t *testing.T) string {
 		t.Fatal(err)
 	}
 	return port
+}
+
+// TestDevReplicas: the databases have as many replicas as are asked for, whatever the run before had.
+func TestDevReplicas(t *testing.T) {
+	t.Parallel()
+	dir := dataDir(t)
+	for _, replicas := range []int{1, 0, 1} {
+		cmd, out, errs := wiggleProcess(t, "dev", "--port", "0", "--exit", "-o", "json", "--durable=false", "--shards", "1",
+			"--data-dir", dir, "--replicas", strconv.Itoa(replicas))
+		if err := cmd.Run(); err != nil {
+			t.Fatalf("%v\n%s%s", err, out, errs)
+		}
+		var document devJSON
+		if err := json.Unmarshal(out.Bytes(), &document); err != nil {
+			t.Fatal(err)
+		}
+		// The search shard comes last and has none: it is not read from replicas.
+		if len(document.Databases) != 2 || len(document.Databases[0].Replicas) != replicas || document.Databases[1].Roles != "search" ||
+			len(document.Databases[1].Replicas) != 0 {
+			t.Errorf("with %d: %+v", replicas, document.Databases)
+		}
+		if _, err := os.Stat(filepath.Join(dir, "replica-0")); (err == nil) != (replicas == 1) {
+			t.Errorf("with %d: the copy is there: %v", replicas, err)
+		}
+		if left := postgresOf(t, dir); len(left) > 0 {
+			t.Errorf("with %d: left behind: %v", replicas, left)
+		}
+	}
 }

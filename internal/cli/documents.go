@@ -5,6 +5,8 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+
+	"github.com/wiggle-run/wiggle/internal/cli/shell"
 )
 
 //go:generate go test . -run ^TestDocuments$ -update
@@ -30,7 +32,7 @@ func CommandsPage() string {
 		"Completion for the shell comes from `wiggle completion --help`.\n\n## Flags of every command\n\n" +
 		fence(root.PersistentFlags().FlagUsages()) + "\n")
 	for _, c := range commands(root) {
-		if !c.Runnable() || len(c.Commands()) > 0 {
+		if !c.Runnable() || shell.IsFamily(c) {
 			if c.Name() == "exit-codes" {
 				fmt.Fprintf(&text, "\n## %s\n\n%s\n", c.Short, fence(c.Long))
 			}

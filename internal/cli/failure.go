@@ -10,22 +10,12 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/wiggle-run/wiggle/internal/cli/shell"
 	"github.com/wiggle-run/wiggle/pkg/definitionfile"
 	"github.com/wiggle-run/wiggle/pkg/lifecycle"
 	"github.com/wiggle-run/wiggle/pkg/process"
 	wigglev1 "github.com/wiggle-run/wiggle/proto/gen/wiggle/v1"
 	wiggle "github.com/wiggle-run/wiggle/sdk/go"
-)
-
-// The exit codes.
-const (
-	exitOK          = 0
-	exitFailure     = 1
-	exitUsage       = 2
-	exitNotFound    = 3
-	exitUnavailable = 4
-	exitNotWell     = 5
-	exitInterrupted = 130
 )
 
 const exitCodesText = `Every command ends with one of these codes:
@@ -47,68 +37,6 @@ code is that of Connect and gRPC, or "usage"; kind says more where there is more
 
 func newExitCodes() *cobra.Command {
 	return &cobra.Command{Use: "exit-codes", Short: "The exit codes of every command", Long: exitCodesText}
-}
-
-// failure is an error that says itself how to end.
-type failure struct {
-	exit    int
-	kind    string
-	message string
-	hint    string
-	err     error
-	// told is set if what went wrong has been printed already.
-	told bool
-}
-
-func (f *failure) Error() string {
-	if f.message == "" && f.err != nil {
-		return f.err.Error()
-	}
-	return f.message
-}
-
-func (f *failure) Unwrap() error { return f.err }
-
-func errorf(format string, args ...any) error {
-	return &failure{exit: exitFailure, message: fmt.Sprintf(format, args...)}
-}
-
-// usageOf is the error of a command line that is wrong.
-func usageOf(cmd *cobra.Command, err error) error {
-	return &failure{
-		exit: exitUsage, kind: "usage", message: err.Error(),
-		hint: fmt.Sprintf("see %s --help", cmd.CommandPath()), err: err,
-	}
-}
-
-// argCount checks the number of arguments and names those that are missing.
-func argCount(least, most int, names string) cobra.PositionalArgs {
-	return func(cmd *cobra.Command, args []string) error {
-		switch {
-		case len(args) < least:
-			return usageOf(cmd, fmt.Errorf("%s: missing %s", cmd.Name(), names))
-		case most >= 0 && len(args) > most:
-			return usageOf(cmd, fmt.Errorf("%s: %q is one argument too many", cmd.Name(), args[most]))
-		}
-		return nil
-	}
-}
-
-// family makes a command that only has subcommands tell what is wrong with the one that was given.
-func family(cmd *cobra.Command) *cobra.Command {
-	cmd.Args = cobra.ArbitraryArgs
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		var names []string
-		for _, c := range cmd.Commands() {
-			names = append(names, c.Name())
-		}
-		known := strings.Join(names, ", ")
-		if len(args) == 0 {
-			return usageOf(cmd, fmt.Errorf("%s: say which: %s", cmd.Name(), known))
-		}
-		return usageOf(cmd, fmt.Errorf("%s: there is no %q; there are %s", cmd.Name(), args[0], known))
-	}
-	return cmd
 }
 
 // report is an error as -o json has it.
@@ -133,11 +61,11 @@ type problemJSON struct {
 // conclude tells what went wrong and returns the exit code.
 func (p *Program) conclude(ctx context.Context, err error) int {
 	if err == nil {
-		return exitOK
+		return shell.ExitOK
 	}
-	var f *failure
-	if errors.As(err, &f) && f.told {
-		return f.exit
+	var f *shell.Failure
+	if errors.As(err, &f) && f.Told {
+		return f.Exit
 	}
 	r := p.describe(ctx, err)
 	if p.json() {
@@ -172,20 +100,20 @@ func (r report) write(w io.Writer) {
 // describe says what an error is.
 func (p *Program) describe(ctx context.Context, err error) report {
 	if signal, ok := errors.AsType[*lifecycle.SignalError](context.Cause(ctx)); ok {
-		return report{Code: "canceled", Kind: "interrupted", Message: signal.Error(), exit: exitInterrupted}
+		return report{Code: "canceled", Kind: "interrupted", Message: signal.Error(), exit: shell.ExitInterrupted}
 	}
 	if e, ok := errors.AsType[*wiggle.Error](err); ok {
 		return p.describeServer(e)
 	}
-	r := report{Code: "failed", Message: strings.TrimPrefix(err.Error(), "wiggle: "), exit: exitFailure}
-	if f, ok := errors.AsType[*failure](err); ok {
-		r.Kind, r.Hint, r.exit = f.kind, f.hint, f.exit
-		if f.exit == exitUsage {
+	r := report{Code: "failed", Message: strings.TrimPrefix(err.Error(), "wiggle: "), exit: shell.ExitFailure}
+	if f, ok := errors.AsType[*shell.Failure](err); ok {
+		r.Kind, r.Hint, r.exit = f.Kind, f.Hint, f.Exit
+		if f.Exit == shell.ExitUsage {
 			r.Code, r.Kind = "usage", ""
 		}
 	}
 	if strings.HasPrefix(r.Message, "unknown command") {
-		r.Code, r.exit = "usage", exitUsage
+		r.Code, r.exit = "usage", shell.ExitUsage
 		r.Message, r.Hint = strings.TrimSpace(strings.ReplaceAll(r.Message, "\n\n", "\n")), "see wiggle --help"
 	}
 	if e, ok := errors.AsType[*wiggle.DefinitionError](err); ok {
@@ -217,16 +145,16 @@ func (p *Program) describeServer(e *wiggle.Error) report {
 	r := report{
 		Code: e.Code.String(), Kind: faultKind(e.Fault()), Message: e.Message, ReferenceID: e.ReferenceID,
 		Differences: e.Differences, Shards: e.Shards, RetryAfter: e.RetryAfter.Seconds(),
-		Problems: problemsOf(e.Problems), exit: exitFailure,
+		Problems: problemsOf(e.Problems), exit: shell.ExitFailure,
 	}
 	if e.Op != "" {
 		r.Message = e.Op + ": " + r.Message
 	}
 	switch {
 	case errors.Is(e, wiggle.ErrNotFound):
-		r.exit = exitNotFound
+		r.exit = shell.ExitNotFound
 	case errors.Is(e, wiggle.ErrUnavailable), errors.Is(e, context.DeadlineExceeded):
-		r.exit = exitUnavailable
+		r.exit = shell.ExitUnavailable
 		if e.Fault() == nil {
 			r.Hint = fmt.Sprintf("is a router running at %s? start one with wiggle dev, or name another with --server or %s",
 				p.serverURL(), envServer)

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"connectrpc.com/connect"
+	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/wiggle-run/wiggle/pkg/faults"
@@ -24,10 +25,15 @@ import (
 type fakeServer struct {
 	wigglev1connect.UnimplementedInstanceServiceHandler
 	wigglev1connect.UnimplementedWorkflowServiceHandler
+	wigglev1connect.UnimplementedEventServiceHandler
+	wigglev1connect.UnimplementedScheduleServiceHandler
+	wigglev1connect.UnimplementedClusterServiceHandler
 
 	URL    string
 	mu     sync.Mutex
 	inputs map[string]string
+	acks   []string
+	put    *wigglev1.Schedule // the last
 }
 
 func newFakeServer(t *testing.T) *fakeServer {
@@ -39,6 +45,9 @@ func newFakeServer(t *testing.T) *fakeServer {
 	}
 	server.Mount(wigglev1connect.NewInstanceServiceHandler(f, server.Options()...))
 	server.Mount(wigglev1connect.NewWorkflowServiceHandler(f, server.Options()...))
+	server.Mount(wigglev1connect.NewEventServiceHandler(f, server.Options()...))
+	server.Mount(wigglev1connect.NewScheduleServiceHandler(f, server.Options()...))
+	server.Mount(wigglev1connect.NewClusterServiceHandler(f, server.Options()...))
 	h := httptest.NewServer(http.HandlerFunc(server.Handler().ServeHTTP))
 	t.Cleanup(h.Close)
 	f.URL = h.URL
@@ -206,4 +215,21 @@ func (f *fakeServer) RegisterWorkflow(
 	return &wigglev1.RegisterWorkflowResponse{
 		Version: 1, Fingerprint: strings.Repeat("ef", 32), Created: true, ShardsBehind: []int32{1, 3},
 	}, nil
+}
+
+func (f *fakeServer) ListShards(context.Context, *wigglev1.ListShardsRequest) (*wigglev1.ListShardsResponse, error) {
+	return &wigglev1.ListShardsResponse{Shards: []*wigglev1.Shard{
+		{
+			Shard: 0, State: "active", Roles: []string{"instances", "home"}, Ready: true, Processes: 2,
+			Replicas: []*wigglev1.Replica{
+				{
+					Zone: "az-a", Serving: true, Lag: durationpb.New(1234 * time.Millisecond), Replayed: "1/A0000B8",
+					ProbedAt: timestamppb.New(now), Reads: 4711,
+				},
+				{Index: 1, Reason: "failed: connection refused"},
+			},
+		},
+		{Shard: 3, State: "draining", Roles: []string{"instances"}, Reason: "no process serves it"},
+		{Shard: 10, State: "active", Roles: []string{"auth"}},
+	}}, nil
 }

@@ -6,6 +6,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/wiggle-run/wiggle/internal/cli/shell"
 	"github.com/wiggle-run/wiggle/internal/cli/timeline"
 	wiggle "github.com/wiggle-run/wiggle/sdk/go"
 )
@@ -21,7 +22,7 @@ With --history also what happened, drawn over time: a line for each attempt, how
 waited for a worker and ran, and branches indented.`,
 		Example: `  wiggle get wfi.s1.01k6zqk3v8r5d1f0m9c2x7y4ab --history
   wiggle get wfi.s1.01k6zqk3v8r5d1f0m9c2x7y4ab -o json | jq .context`,
-		Args: argCount(1, 1, "the ID of an instance"),
+		Args: shell.Args(1, 1, "the ID of an instance"),
 		RunE: func(cmd *cobra.Command, args []string) error { return p.get(cmd, args[0], history) },
 	}
 	cmd.Flags().BoolVar(&history, "history", false, "also show what happened")
@@ -72,17 +73,17 @@ func (p *Program) drawTimeline(inst *wiggle.Instance, history []wiggle.HistoryEn
 }
 
 func (p *Program) printInstance(i *wiggle.Instance) {
-	t := newTable(p.Out)
-	t.row("id", i.ID)
-	t.row("workflow", fmt.Sprintf("%s, version %d", i.Workflow, i.Version))
-	t.row("state", i.State.String())
-	t.row("priority", fmt.Sprint(i.Priority))
-	t.row("started", p.when(i.CreatedAt))
+	t := shell.NewTable(p.Out)
+	t.Row("id", i.ID)
+	t.Row("workflow", fmt.Sprintf("%s, version %d", i.Workflow, i.Version))
+	t.Row("state", i.State.String())
+	t.Row("priority", fmt.Sprint(i.Priority))
+	t.Row("started", p.when(i.CreatedAt))
 	if !i.EndedAt.IsZero() {
-		t.row("ended", p.when(i.EndedAt))
+		t.Row("ended", p.when(i.EndedAt))
 	}
-	t.row("took", p.took(i))
-	t.flush()
+	t.Row("took", p.took(i))
+	t.Flush()
 	if i.Failure != nil {
 		p.printf("failure\n%s\n", indent(i.Failure.String(), "  "))
 	}
@@ -95,11 +96,11 @@ func (p *Program) printInstance(i *wiggle.Instance) {
 		p.printf(" (the oldest %d of %d)", len(i.Tokens), i.ActiveTokens)
 	}
 	p.printf("\n")
-	t = newTable(p.Out, "  NODE", "STATE", "BRANCH", "ATTEMPT", "DUE", "WORKER", "LAST FAILURE")
+	t = shell.NewTable(p.Out, "  NODE", "STATE", "BRANCH", "ATTEMPT", "DUE", "WORKER", "LAST FAILURE")
 	for _, token := range i.Tokens {
-		t.row(p.tokenCells(token)...)
+		t.Row(p.tokenCells(token)...)
 	}
-	t.flush()
+	t.Flush()
 }
 
 func (p *Program) tokenCells(t wiggle.Token) []string {

@@ -8,11 +8,12 @@ import (
 	"github.com/oklog/ulid/v2"
 	"github.com/spf13/cobra"
 
+	"github.com/wiggle-run/wiggle/internal/cli/shell"
 	"github.com/wiggle-run/wiggle/pkg/shardid"
 )
 
 func newIDs(p *Program) *cobra.Command {
-	cmd := family(&cobra.Command{Use: "ids", Short: "Look into ids"})
+	cmd := shell.Family(&cobra.Command{Use: "ids", Short: "Look into ids"})
 	cmd.AddCommand(&cobra.Command{
 		Use:   "parse ID...",
 		Short: "Say what ids name: kind, shard, and when they were minted",
@@ -20,7 +21,7 @@ func newIDs(p *Program) *cobra.Command {
 
 Ids from before sharding, and those of the removed coordinator, live on the home shard.`,
 		Example: `  wiggle ids parse wfi.s3.01k6zqk3v8r5d1f0m9c2x7y4ab tok_01k6zqk3v8r5d1f0m9c2x7y4ab`,
-		Args:    argCount(1, -1, "an ID"),
+		Args:    shell.Args(1, -1, "an ID"),
 		RunE:    func(_ *cobra.Command, args []string) error { return p.parseIDs(args) },
 	})
 	return cmd
@@ -54,7 +55,7 @@ func parseID(text string) idJSON {
 		out.Shard = &shard
 	}
 	if u, ok := id.ULID(); ok {
-		out.ULID, out.MintedAt = u.String(), timeJSON(ulid.Time(u.Time()))
+		out.ULID, out.MintedAt = u.String(), shell.TimeJSON(ulid.Time(u.Time()))
 	}
 	return out
 }
@@ -75,24 +76,24 @@ func (p *Program) parseIDs(args []string) error {
 		p.printIDs(ids)
 	}
 	if bad > 0 {
-		return &failure{exit: exitFailure, kind: "invalid", message: fmt.Sprintf("%d of %d ids are not valid", bad, len(ids))}
+		return &shell.Failure{Exit: shell.ExitFailure, Kind: "invalid", Message: fmt.Sprintf("%d of %d ids are not valid", bad, len(ids))}
 	}
 	return nil
 }
 
 func (p *Program) printIDs(ids []idJSON) {
-	t := newTable(p.Out, "ID", "KIND", "FORM", "SHARD", "MINTED")
+	t := shell.NewTable(p.Out, "ID", "KIND", "FORM", "SHARD", "MINTED")
 	for _, id := range ids {
 		switch {
 		case !id.Valid:
-			t.row(strconv.Quote(id.ID), "-", "-", "-", id.Error)
+			t.Row(strconv.Quote(id.ID), "-", "-", "-", id.Error)
 		case id.Home:
-			t.row(id.ID, id.Kind, id.Form, "home", p.minted(id))
+			t.Row(id.ID, id.Kind, id.Form, "home", p.minted(id))
 		default:
-			t.row(id.ID, id.Kind, id.Form, strconv.Itoa(*id.Shard), p.minted(id))
+			t.Row(id.ID, id.Kind, id.Form, strconv.Itoa(*id.Shard), p.minted(id))
 		}
 	}
-	t.flush()
+	t.Flush()
 }
 
 func (p *Program) minted(id idJSON) string {

@@ -4,12 +4,11 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
-	"io"
 	"strings"
-	"text/tabwriter"
 	"time"
 	"unicode/utf8"
 
+	"github.com/wiggle-run/wiggle/internal/cli/shell"
 	"github.com/wiggle-run/wiggle/internal/cli/timeline"
 	wiggle "github.com/wiggle-run/wiggle/sdk/go"
 )
@@ -26,24 +25,6 @@ func (p *Program) printJSON(document any) error {
 }
 
 func (p *Program) printf(format string, args ...any) { _, _ = fmt.Fprintf(p.Out, format, args...) }
-
-// table prints rows in columns.
-type table struct{ w *tabwriter.Writer }
-
-func newTable(w io.Writer, heads ...string) *table {
-	t := &table{tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)}
-	if len(heads) > 0 {
-		t.row(heads...)
-	}
-	return t
-}
-
-func (t *table) row(cells ...string) {
-	// The last column is not padded, so that no line ends in spaces.
-	_, _ = fmt.Fprintln(t.w, strings.Join(cells, "\t"))
-}
-
-func (t *table) flush() { _ = t.w.Flush() }
 
 // when shows an instant.
 func (p *Program) when(t time.Time) string {
@@ -157,14 +138,6 @@ type historyJSON struct {
 	Position        int          `json:"position"`
 }
 
-func timeJSON(t time.Time) *time.Time {
-	if t.IsZero() {
-		return nil
-	}
-	t = t.UTC()
-	return &t
-}
-
 func toFailureJSON(f *wiggle.Failure) *failureJSON {
 	if f == nil {
 		return nil
@@ -176,13 +149,13 @@ func toFailureJSON(f *wiggle.Failure) *failureJSON {
 func toInstanceJSON(i *wiggle.Instance) instanceJSON {
 	out := instanceJSON{
 		ID: i.ID, Namespace: i.Namespace, Workflow: i.Workflow, Version: i.Version, State: i.State.String(), Priority: i.Priority,
-		CreatedAt: timeJSON(i.CreatedAt), EndedAt: timeJSON(i.EndedAt), Context: payloadJSON(i.Context()),
+		CreatedAt: shell.TimeJSON(i.CreatedAt), EndedAt: shell.TimeJSON(i.EndedAt), Context: payloadJSON(i.Context()),
 		Failure: toFailureJSON(i.Failure), ActiveTokens: i.ActiveTokens,
 	}
 	for _, t := range i.Tokens {
 		out.Tokens = append(out.Tokens, tokenJSON{
-			t.ID, t.ParentID, t.Node, t.State, t.Attempt, t.Branch, timeJSON(t.DueAt), t.Worker,
-			timeJSON(t.LeaseExpiresAt), toFailureJSON(t.LastFailure), t.PendingBranches,
+			t.ID, t.ParentID, t.Node, t.State, t.Attempt, t.Branch, shell.TimeJSON(t.DueAt), t.Worker,
+			shell.TimeJSON(t.LeaseExpiresAt), toFailureJSON(t.LastFailure), t.PendingBranches,
 		})
 	}
 	return out
@@ -192,10 +165,10 @@ func toHistoryJSON(entries []wiggle.HistoryEntry) []historyJSON {
 	out := make([]historyJSON, 0, len(entries))
 	for _, e := range entries {
 		out = append(out, historyJSON{
-			Kind: e.Kind, RecordedAt: timeJSON(e.RecordedAt), TokenID: e.TokenID, Node: e.Node, Step: e.Step, Attempt: e.Attempt,
-			Worker: e.Worker, QueuedAt: timeJSON(e.QueuedAt), DispatchedAt: timeJSON(e.DispatchedAt),
-			StartedAt: timeJSON(e.StartedAt), FinishedAt: timeJSON(e.FinishedAt), Output: payloadJSON(e.Output),
-			OutputTruncated: e.OutputTruncated, Answer: e.Answer, Failure: toFailureJSON(e.Failure), DueAt: timeJSON(e.DueAt),
+			Kind: e.Kind, RecordedAt: shell.TimeJSON(e.RecordedAt), TokenID: e.TokenID, Node: e.Node, Step: e.Step, Attempt: e.Attempt,
+			Worker: e.Worker, QueuedAt: shell.TimeJSON(e.QueuedAt), DispatchedAt: shell.TimeJSON(e.DispatchedAt),
+			StartedAt: shell.TimeJSON(e.StartedAt), FinishedAt: shell.TimeJSON(e.FinishedAt), Output: payloadJSON(e.Output),
+			OutputTruncated: e.OutputTruncated, Answer: e.Answer, Failure: toFailureJSON(e.Failure), DueAt: shell.TimeJSON(e.DueAt),
 			Branch: e.Branch, Branches: e.Branches, Position: e.Position,
 		})
 	}

@@ -10,6 +10,12 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
+	"github.com/wiggle-run/wiggle/internal/cli/events"
+	"github.com/wiggle-run/wiggle/internal/cli/measure"
+	"github.com/wiggle-run/wiggle/internal/cli/schedules"
+	"github.com/wiggle-run/wiggle/internal/cli/search"
+	"github.com/wiggle-run/wiggle/internal/cli/shards"
+	"github.com/wiggle-run/wiggle/internal/cli/shell"
 	"github.com/wiggle-run/wiggle/pkg/lifecycle"
 	"github.com/wiggle-run/wiggle/pkg/process"
 )
@@ -27,6 +33,8 @@ type Program struct {
 	// Terminal tells whether Err is a terminal, which progress is drawn on, and how many columns it has.
 	Terminal bool
 	Columns  int
+	// Colours tells whether Out is a terminal, on which found words stand out.
+	Colours bool
 
 	output    string
 	server    string
@@ -42,7 +50,7 @@ func Main() int {
 	p := &Program{
 		In: os.Stdin, Out: os.Stdout, Err: os.Stderr, Environ: os.Environ(), Now: time.Now,
 		Location: time.Local, //nolint:gosmopolitan // times are shown to whoever sits here
-		Terminal: err == nil, Columns: columns,
+		Terminal: err == nil, Columns: columns, Colours: term.IsTerminal(int(os.Stdout.Fd())),
 	}
 	return Run(ctx, p, os.Args[1:])
 }
@@ -142,18 +150,20 @@ of anything but the database. Steps run in workers, which pull their work from t
 		"how long a command may take; waiting takes as long as it takes unless this is given")
 	_ = root.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(
 		[]string{outputText, outputJSON}, cobra.ShellCompDirectiveNoFileComp)) // the flag is there
-	root.SetFlagErrorFunc(usageOf)
+	root.SetFlagErrorFunc(shell.Usage)
 	root.PersistentPreRunE = func(cmd *cobra.Command, _ []string) error { return p.checkFlags(cmd) }
 	root.AddGroup(
 		&cobra.Group{ID: groupRun, Title: "Run Wiggle:"},
 		&cobra.Group{ID: groupInstance, Title: "Work with workflows and instances:"},
 		&cobra.Group{ID: groupOperate, Title: "Operate a cluster:"},
 	)
-	root.AddCommand(inGroup(groupRun, newDev(p), newServe(p), newBench(p))...)
+	sh := p.shell()
+	root.AddCommand(inGroup(groupRun, newDev(p), newServe(p), measure.New(sh))...)
 	root.AddCommand(inGroup(groupInstance,
-		newRegister(p), newWorkflows(p), newStart(p), newGet(p), newList(p), newCount(p), newCancel(p))...)
-	root.AddCommand(inGroup(groupOperate, newMigrate(p), newTopology(p), newIDs(p))...)
-	root.AddCommand(newVersion(p), newSettings(p), newExitCodes(), newBenchWorker(p))
+		newRegister(p), newWorkflows(p), newStart(p), newGet(p), newList(p), newCount(p), search.New(sh), events.New(sh), newCancel(p),
+		schedules.New(sh))...)
+	root.AddCommand(inGroup(groupOperate, shards.New(sh), newMigrate(p), newTopology(p), newIDs(p))...)
+	root.AddCommand(newVersion(p), newSettings(p), newExitCodes(), measure.NewWorker(sh), measure.NewNATS())
 	return root
 }
 
@@ -181,5 +191,5 @@ func (p *Program) checkFlags(cmd *cobra.Command) error {
 	}
 	wrong := p.output
 	p.output = outputText
-	return usageOf(cmd, errorf("--output %q: use one of %s", wrong, strings.Join(strings.Fields(allowed), ", ")))
+	return shell.Usage(cmd, shell.Failed("--output %q: use one of %s", wrong, strings.Join(strings.Fields(allowed), ", ")))
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/wiggle-run/wiggle/internal/cli/shell"
 	"github.com/wiggle-run/wiggle/pkg/definitionfile"
 	wiggle "github.com/wiggle-run/wiggle/sdk/go"
 )
@@ -23,10 +24,10 @@ func newRegister(p *Program) *cobra.Command {
 a different one gets the next version, unless the file declares one.`,
 		Example: `  wiggle register -f order.yaml
   wiggle workflows order-fulfilment -o yaml | wiggle --server https://other register -f -`,
-		Args: argCount(0, 0, ""),
+		Args: shell.Args(0, 0, ""),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if file == "" {
-				return usageOf(cmd, errors.New("say which file: -f FILE, or -f - for standard input"))
+				return shell.Usage(cmd, errors.New("say which file: -f FILE, or -f - for standard input"))
 			}
 			return p.register(cmd, file)
 		},
@@ -87,7 +88,7 @@ func (p *Program) readDefinition(file string) (*wiggle.Definition, error) {
 		text, err = os.ReadFile(file)
 	}
 	if err != nil {
-		return nil, errorf("read the definition: %v", err)
+		return nil, shell.Failed("read the definition: %v", err)
 	}
 	message, err := definitionfile.Parse(name, text)
 	if err != nil {

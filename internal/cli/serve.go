@@ -8,14 +8,17 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/wiggle-run/wiggle/internal/app"
+	"github.com/wiggle-run/wiggle/internal/cli/shell"
 	"github.com/wiggle-run/wiggle/pkg/process"
 	"github.com/wiggle-run/wiggle/pkg/settings"
 	"github.com/wiggle-run/wiggle/services/instances"
+	"github.com/wiggle-run/wiggle/services/leader"
 	"github.com/wiggle-run/wiggle/services/router"
+	"github.com/wiggle-run/wiggle/services/search"
 )
 
 func newServe(p *Program) *cobra.Command {
-	cmd := family(&cobra.Command{
+	cmd := shell.Family(&cobra.Command{
 		Use:   "serve",
 		Short: "Run services for production",
 		Long: `Run one service, or all of them in one process, until SIGTERM or Ctrl-C; then what is in
@@ -32,10 +35,12 @@ Everything is configured by the environment; wiggle settings lists it.`,
 	}{
 		{"router", "Run the router, which clients and workers talk to", router.Main},
 		{"instances", "Run the instances service, which the router talks to", instances.Main},
+		{"search", "Run the search service, which keeps the search index and answers from it", search.Main},
+		{"leader", "Run the leader, which does the cluster's clock-driven work", leader.Main},
 		{"all", "Run every service in one process", app.ServeAll},
 	} {
 		cmd.AddCommand(&cobra.Command{
-			Use: service.name, Short: service.short, Args: argCount(0, 0, ""),
+			Use: service.name, Short: service.short, Args: shell.Args(0, 0, ""),
 			RunE: func(cmd *cobra.Command, _ []string) error { return service.run(cmd.Context(), p.Environ) },
 		})
 	}
@@ -47,7 +52,7 @@ func newSettings(p *Program) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "settings",
 		Short: "List the environment variables that configure the services",
-		Args:  argCount(0, 0, ""),
+		Args:  shell.Args(0, 0, ""),
 		RunE: func(*cobra.Command, []string) error {
 			rows := app.Table()
 			switch {
@@ -88,7 +93,7 @@ say (OTEL_EXPORTER_OTLP_ENDPOINT and so on).
 
 func newVersion(p *Program) *cobra.Command {
 	return &cobra.Command{
-		Use: "version", Short: "Print the version", Args: argCount(0, 0, ""),
+		Use: "version", Short: "Print the version", Args: shell.Args(0, 0, ""),
 		RunE: func(*cobra.Command, []string) error {
 			if p.json() {
 				return p.printJSON(map[string]any{"version": process.Release()})
@@ -110,7 +115,7 @@ shard. Services that are running go on meanwhile: schemas only go forward, by st
 release before can live with.`,
 		Example: `  WIGGLE_STORAGE_TOPOLOGY=topology.json wiggle migrate
   WIGGLE_DATABASE_URL=postgres://db/wiggle wiggle migrate --verify`,
-		Args: argCount(0, 0, ""),
+		Args: shell.Args(0, 0, ""),
 		RunE: func(cmd *cobra.Command, _ []string) error { return p.migrate(cmd, shards, verify) },
 	}
 	cmd.Flags().IntSliceVar(&shards, "shard", nil, "only these shards")
@@ -139,8 +144,8 @@ func (p *Program) migrate(cmd *cobra.Command, shards []int, verify bool) error {
 	}
 	if p.json() {
 		document := struct {
-			Schemas []schemaJSON     `json:"schemas"`
-			Failed  []shardErrorJSON `json:"failed"`
+			Schemas []schemaJSON       `json:"schemas"`
+			Failed  []shell.ShardError `json:"failed"`
 		}{[]schemaJSON{}, failuresJSON(failed)}
 		for _, m := range schemas {
 			document.Schemas = append(document.Schemas, schemaJSON{m.Shard, m.Name, m.Version, m.Target, list(m.Applied), list(m.Pending)})
@@ -150,7 +155,7 @@ func (p *Program) migrate(cmd *cobra.Command, shards []int, verify bool) error {
 		p.printSchemas(schemas, failed)
 	}
 	if err == nil && len(failed) > 0 {
-		err = &failure{exit: exitFailure, kind: "migrate", message: strconv.Itoa(len(failed)) + " shards are not up to date"}
+		err = &shell.Failure{Exit: shell.ExitFailure, Kind: "migrate", Message: strconv.Itoa(len(failed)) + " shards are not up to date"}
 	}
 	return err
 }
@@ -163,10 +168,10 @@ func list(names []string) []string {
 	return names
 }
 
-func failuresJSON(failed []app.ShardFailure) []shardErrorJSON {
-	out := []shardErrorJSON{}
+func failuresJSON(failed []app.ShardFailure) []shell.ShardError {
+	out := []shell.ShardError{}
 	for _, f := range failed {
-		out = append(out, shardErrorJSON{f.Shard, f.Detail()})
+		out = append(out, shell.ShardError{Shard: f.Shard, Error: f.Detail()})
 	}
 	return out
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/wiggle-run/wiggle/internal/cli/shell"
 	wiggle "github.com/wiggle-run/wiggle/sdk/go"
 )
 
@@ -36,7 +37,7 @@ With --id a start that is sent again, by you or another, is the same instance.`,
 		Example: `  wiggle start order-fulfilment --input '{"customer":{"name":"Ada"},"lines":[{"sku":"tea","quantity":2}]}'
   wiggle start order-fulfilment --input @order.json --wait
   generate-order | wiggle start order-fulfilment --input - --delay 10m -o json`,
-		Args: argCount(1, 1, "WORKFLOW"),
+		Args: shell.Args(1, 1, "WORKFLOW"),
 		RunE: func(cmd *cobra.Command, args []string) error { return p.start(cmd, args[0], f) },
 	}
 	flags := cmd.Flags()
@@ -85,7 +86,7 @@ func (p *Program) start(cmd *cobra.Command, workflow string, f startFlags) error
 func (f startFlags) options(cmd *cobra.Command) ([]wiggle.StartOption, error) {
 	var options []wiggle.StartOption
 	if f.version < 0 {
-		return nil, usageOf(cmd, fmt.Errorf("--version %d: versions begin with 1", f.version))
+		return nil, shell.Usage(cmd, fmt.Errorf("--version %d: versions begin with 1", f.version))
 	}
 	if f.version > 0 {
 		options = append(options, wiggle.WithVersion(f.version))
@@ -95,12 +96,12 @@ func (f startFlags) options(cmd *cobra.Command) ([]wiggle.StartOption, error) {
 	}
 	if cmd.Flags().Changed("priority") {
 		if f.priority < 0 || f.priority > 9 {
-			return nil, usageOf(cmd, fmt.Errorf("--priority %d: use 0 (lowest) to 9", f.priority))
+			return nil, shell.Usage(cmd, fmt.Errorf("--priority %d: use 0 (lowest) to 9", f.priority))
 		}
 		options = append(options, wiggle.WithPriority(f.priority))
 	}
 	if f.delay < 0 {
-		return nil, usageOf(cmd, fmt.Errorf("--delay %v: must not be negative", f.delay))
+		return nil, shell.Usage(cmd, fmt.Errorf("--delay %v: must not be negative", f.delay))
 	}
 	if f.delay > 0 {
 		options = append(options, wiggle.WithDelay(f.delay))
@@ -123,11 +124,11 @@ func (p *Program) readInput(cmd *cobra.Command, input string) (any, error) {
 		text, err = os.ReadFile(input[1:])
 	}
 	if err != nil {
-		return nil, errorf("read the input: %v", err)
+		return nil, shell.Failed("read the input: %v", err)
 	}
 	var value json.RawMessage
 	if err := json.Unmarshal(text, &value); err != nil {
-		return nil, usageOf(cmd, fmt.Errorf("the input in %s is not JSON: %w", from, err))
+		return nil, shell.Usage(cmd, fmt.Errorf("the input in %s is not JSON: %w", from, err))
 	}
 	return value, nil
 }
@@ -154,9 +155,9 @@ func (p *Program) waitFor(cmd *cobra.Command, c *wiggle.Client, run *wiggle.Run)
 	if inst.State == wiggle.Completed {
 		return nil
 	}
-	return &failure{
-		exit: exitNotWell, kind: "instance_" + strings.ToLower(inst.State.String()),
-		message: fmt.Sprintf("instance %s ended %s: %s", inst.ID, inst.State, inst.Failure),
-		hint:    "see wiggle get " + inst.ID + " --history",
+	return &shell.Failure{
+		Exit: shell.ExitNotWell, Kind: "instance_" + strings.ToLower(inst.State.String()),
+		Message: fmt.Sprintf("instance %s ended %s: %s", inst.ID, inst.State, inst.Failure),
+		Hint:    "see wiggle get " + inst.ID + " --history",
 	}
 }

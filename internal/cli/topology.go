@@ -15,11 +15,12 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/wiggle-run/wiggle/internal/app"
+	"github.com/wiggle-run/wiggle/internal/cli/shell"
 	"github.com/wiggle-run/wiggle/pkg/topology"
 )
 
 func newTopology(p *Program) *cobra.Command {
-	cmd := family(&cobra.Command{Use: "topology", Short: "Check the description of a cluster's databases"})
+	cmd := shell.Family(&cobra.Command{Use: "topology", Short: "Check the description of a cluster's databases"})
 	online, facts := false, ""
 	check := &cobra.Command{
 		Use:   "check FILE|-",
@@ -35,7 +36,7 @@ the databases are out of reach:
    "claims": {"0": {"shardId": 0, "clusterId": "k3..."}}}`,
 		Example: `  wiggle topology check topology.json
   wiggle topology check - --online < topology.json`,
-		Args: argCount(1, 1, "FILE, or - for standard input"),
+		Args: shell.Args(1, 1, "FILE, or - for standard input"),
 		RunE: func(cmd *cobra.Command, args []string) error { return p.checkTopology(cmd, args[0], online, facts) },
 	}
 	check.Flags().BoolVar(&online, "online", false, "also ask the databases what they are and which shards there were")
@@ -54,7 +55,7 @@ type topologyJSON struct {
 	Generations []generationJSON    `json:"generations,omitempty"`
 	Shards      []topologyShardJSON `json:"shards,omitempty"`
 	Connections int                 `json:"connections,omitempty"`
-	Unreachable []shardErrorJSON    `json:"unreachable,omitempty"`
+	Unreachable []shell.ShardError  `json:"unreachable,omitempty"`
 }
 
 type generationJSON struct {
@@ -86,7 +87,7 @@ type checked struct {
 func (p *Program) checkTopology(cmd *cobra.Command, file string, online bool, factsFile string) error {
 	text, err := p.readFile(file)
 	if err != nil {
-		return errorf("read the topology: %v", err)
+		return shell.Failed("read the topology: %v", err)
 	}
 	c := checked{online: online}
 	c.topology, err = topology.Parse(text, p.getenv)
@@ -105,14 +106,14 @@ func (p *Program) checkTopology(cmd *cobra.Command, file string, online bool, fa
 	}
 	switch {
 	case c.problems != nil:
-		return &failure{
-			exit: exitFailure, kind: "topology", told: p.json(),
-			message: fmt.Sprintf("%s is refused: %s", nameOf(file), plural(len(c.problems.List), "problem")),
+		return &shell.Failure{
+			Exit: shell.ExitFailure, Kind: "topology", Told: p.json(),
+			Message: fmt.Sprintf("%s is refused: %s", nameOf(file), plural(len(c.problems.List), "problem")),
 		}
 	case len(c.unreachable) > 0:
-		return &failure{
-			exit: exitUnavailable, kind: "unreachable", told: p.json(),
-			message: plural(len(c.unreachable), "database") + " did not answer",
+		return &shell.Failure{
+			Exit: shell.ExitUnavailable, Kind: "unreachable", Told: p.json(),
+			Message: plural(len(c.unreachable), "database") + " did not answer",
 		}
 	}
 	return nil
@@ -131,7 +132,7 @@ func (p *Program) checkFacts(cmd *cobra.Command, c *checked, factsFile string) e
 			err = json.Unmarshal(text, &known) //nolint:musttag // shardId and ShardID are the same to it
 		}
 		if err != nil {
-			return errorf("read the facts: %v", err)
+			return shell.Failed("read the facts: %v", err)
 		}
 	case c.online:
 		ctx, cancel := context.WithTimeout(cmd.Context(), p.timeout)
@@ -211,7 +212,7 @@ func (p *Program) printTopology(c checked) {
 	if c.online {
 		heads = append(heads, "CLUSTER")
 	}
-	table := newTable(p.Out, heads...)
+	table := shell.NewTable(p.Out, heads...)
 	opened := connectionsByShard(t)
 	for _, s := range t.Shards {
 		cells := []string{
@@ -221,15 +222,15 @@ func (p *Program) printTopology(c checked) {
 		if c.online {
 			cells = append(cells, c.clusterText(s.ID))
 		}
-		table.row(cells...)
+		table.Row(cells...)
 	}
-	table.flush()
+	table.Flush()
 	p.printf("\n")
-	table = newTable(p.Out, "GENERATION", "FROM", "WEIGHTS")
+	table = shell.NewTable(p.Out, "GENERATION", "FROM", "WEIGHTS")
 	for _, g := range t.Generations {
-		table.row(strconv.Itoa(g.ID), g.ActiveFrom.UTC().Format(time.RFC3339), weightsText(g.Weights))
+		table.Row(strconv.Itoa(g.ID), g.ActiveFrom.UTC().Format(time.RFC3339), weightsText(g.Weights))
 	}
-	table.flush()
+	table.Flush()
 	p.printf("\n")
 	for _, f := range c.unreachable {
 		_, _ = fmt.Fprintf(p.Err, "shard %d: %s\n", f.Shard, f.Detail())

@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/wiggle-run/wiggle/internal/app"
+	"github.com/wiggle-run/wiggle/internal/cli/shell"
 	"github.com/wiggle-run/wiggle/internal/pgtest"
 )
 
@@ -56,12 +57,12 @@ func TestBrokenTopologies(t *testing.T) {
 				t.Fatal(err)
 			}
 			r := run(t, fixtureEnviron, "", checkArgs(name)...)
-			if r.code != exitFailure || r.out != string(want) || !strings.Contains(r.err, "is refused") {
+			if r.code != shell.ExitFailure || r.out != string(want) || !strings.Contains(r.err, "is refused") {
 				t.Errorf("exit %d, %s, output\n%swant\n%s", r.code, r.err, r.out, want)
 			}
 			r = run(t, fixtureEnviron, "", checkArgs(name, "-o", "json")...)
 			var document topologyJSON
-			if err := json.Unmarshal([]byte(r.out), &document); err != nil || document.OK || r.code != exitFailure || r.err != "" {
+			if err := json.Unmarshal([]byte(r.out), &document); err != nil || document.OK || r.code != shell.ExitFailure || r.err != "" {
 				t.Errorf("-o json: exit %d, %v, %s, %s", r.code, err, r.out, r.err)
 			}
 			if lines := strings.Count(string(want), "\n"); len(document.Problems) != lines {
@@ -85,7 +86,7 @@ func TestValidTopologies(t *testing.T) {
 			golden(t, "topology-"+filepath.Base(name)+".txt", transcript(run(t, fixtureEnviron, "", args...), args...))
 			r := run(t, fixtureEnviron, "", checkArgs(name, "-o", "json")...)
 			var document topologyJSON
-			if err := json.Unmarshal([]byte(r.out), &document); err != nil || !document.OK || r.code != exitOK || len(document.Shards) == 0 {
+			if err := json.Unmarshal([]byte(r.out), &document); err != nil || !document.OK || r.code != shell.ExitOK || len(document.Shards) == 0 {
 				t.Errorf("-o json: exit %d, %v, %s", r.code, err, r.out)
 			}
 		})
@@ -95,10 +96,10 @@ func TestValidTopologies(t *testing.T) {
 func TestTopologyFromStandardInput(t *testing.T) {
 	t.Parallel()
 	r := run(t, nil, "{", "topology", "check", "-")
-	if r.code != exitFailure || r.out == "" {
+	if r.code != shell.ExitFailure || r.out == "" {
 		t.Errorf("got %+v", r)
 	}
-	if r := run(t, nil, "", "topology", "check", "/nowhere.json"); r.code != exitFailure || !strings.Contains(r.err, "/nowhere.json") {
+	if r := run(t, nil, "", "topology", "check", "/nowhere.json"); r.code != shell.ExitFailure || !strings.Contains(r.err, "/nowhere.json") {
 		t.Errorf("a missing file: %+v", r)
 	}
 }
@@ -111,7 +112,7 @@ func TestTopologyOnline(t *testing.T) { // SHD-13
 		{"id":0,"state":"active","roles":["instances","home","auth"],"primary":{"url":%q}}%s]}`
 	second := fmt.Sprintf(`,{"id":1,"state":"active","roles":["instances"],"primary":{"url":%q}}`, other)
 	both := fmt.Sprintf(document, `{"0":1,"1":1}`, home, second)
-	if r := run(t, nil, both, "topology", "check", "-", "--online"); r.code != exitOK || strings.Count(r.out, "not claimed yet") != 2 {
+	if r := run(t, nil, both, "topology", "check", "-", "--online"); r.code != shell.ExitOK || strings.Count(r.out, "not claimed yet") != 2 {
 		t.Errorf("before the cluster: %+v", r)
 	}
 	address := "127.0.0.1:" + freePort(t)
@@ -130,15 +131,15 @@ func TestTopologyOnline(t *testing.T) { // SHD-13
 	if err := <-done; err != nil {
 		t.Fatal(err)
 	}
-	if r := run(t, nil, both, "topology", "check", "-", "--online"); r.code != exitOK || strings.Contains(r.out, "not claimed") {
+	if r := run(t, nil, both, "topology", "check", "-", "--online"); r.code != shell.ExitOK || strings.Contains(r.out, "not claimed") {
 		t.Errorf("the cluster's topology: %+v", r)
 	}
 	without := fmt.Sprintf(document, `{"0":1}`, home, "")
 	r := run(t, nil, without, "topology", "check", "-", "--online")
-	if r.code != exitFailure || !strings.HasPrefix(r.out, "shard 1: ") {
+	if r.code != shell.ExitFailure || !strings.HasPrefix(r.out, "shard 1: ") {
 		t.Errorf("a shard is left out: %+v", r)
 	}
-	if r := run(t, nil, without, "topology", "check", "-"); r.code != exitOK {
+	if r := run(t, nil, without, "topology", "check", "-"); r.code != shell.ExitOK {
 		t.Errorf("without the databases nothing is wrong with it: %+v", r)
 	}
 }

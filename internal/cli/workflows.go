@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/wiggle-run/wiggle/internal/cli/graph"
+	"github.com/wiggle-run/wiggle/internal/cli/shell"
 	wiggle "github.com/wiggle-run/wiggle/sdk/go"
 )
 
@@ -24,13 +25,13 @@ With -o json or -o yaml a workflow is printed as the definition that wiggle regi
 		Example: `  wiggle workflows
   wiggle workflows order-fulfilment --version 2 -o yaml > order.yaml`,
 		Annotations: map[string]string{formatsOf: outputYAML},
-		Args:        argCount(0, 1, ""),
+		Args:        shell.Args(0, 1, ""),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 1 {
 				return p.showWorkflow(cmd, args[0], version)
 			}
 			if p.output == outputYAML {
-				return usageOf(cmd, errorf("-o yaml shows one workflow: name it"))
+				return shell.Usage(cmd, shell.Failed("-o yaml shows one workflow: name it"))
 			}
 			return p.listWorkflows(cmd)
 		},
@@ -53,13 +54,13 @@ const shortFingerprint = 12
 func (p *Program) listWorkflows(cmd *cobra.Command) error {
 	return p.withClient(cmd, func(ctx context.Context, c *wiggle.Client) error {
 		found := []workflowJSON{}
-		t := newTable(p.Out, "NAME", "VERSION", "NODES", "FINGERPRINT", "REGISTERED")
+		t := shell.NewTable(p.Out, "NAME", "VERSION", "NODES", "FINGERPRINT", "REGISTERED")
 		for w, err := range c.Workflows(ctx) {
 			if err != nil {
 				return err
 			}
-			found = append(found, workflowJSON{w.Name, w.Version, w.Nodes, w.Fingerprint, timeJSON(w.RegisteredAt)})
-			t.row(w.Name, strconv.Itoa(w.Version), strconv.Itoa(w.Nodes), w.Fingerprint[:min(shortFingerprint, len(w.Fingerprint))],
+			found = append(found, workflowJSON{w.Name, w.Version, w.Nodes, w.Fingerprint, shell.TimeJSON(w.RegisteredAt)})
+			t.Row(w.Name, strconv.Itoa(w.Version), strconv.Itoa(w.Nodes), w.Fingerprint[:min(shortFingerprint, len(w.Fingerprint))],
 				p.when(w.RegisteredAt))
 		}
 		switch {
@@ -68,7 +69,7 @@ func (p *Program) listWorkflows(cmd *cobra.Command) error {
 		case len(found) == 0:
 			p.printf("no workflows: register one with wiggle register -f FILE\n")
 		default:
-			t.flush()
+			t.Flush()
 		}
 		return nil
 	})

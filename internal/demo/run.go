@@ -31,6 +31,8 @@ type Options struct {
 	Count int
 	// Seed chooses them.
 	Seed uint64
+	// Indexed waits until the search index has all orders, too.
+	Indexed bool
 	// Progress, if set, is called as the run goes on, by one goroutine at a time.
 	Progress func(Progress)
 }
@@ -56,6 +58,9 @@ type Result struct {
 	Steps, Retries int64
 	// P50 and P99 are from start to end of an instance.
 	P50, P99 time.Duration
+	// Indexed is how many the search index has, IndexDelayP99 how long after its event all but one in a hundred was in it.
+	Indexed       int
+	IndexDelayP99 time.Duration
 	// ByShard counts the started instances.
 	ByShard map[int]int
 	// Problems are what failed, the first few.
@@ -120,7 +125,10 @@ func (r *run) run(ctx context.Context) error {
 	if ctx.Err() != nil {
 		return err
 	}
-	return errors.Join(err, r.verify(ctx))
+	if err = errors.Join(err, r.verify(ctx)); err == nil && r.opts.Indexed {
+		err = r.awaitIndex(ctx)
+	}
+	return err
 }
 
 // filter matches what this run started, and what others may have started meanwhile.

@@ -18,6 +18,31 @@ const dirPrefix = "wiggle-pgtest-"
 
 // StartServer starts a throwaway server for tests in a new directory. Directories of killed runs are cleared away.
 func StartServer(ctx context.Context) (*devstack.Server, error) {
+	return inNewDir(func(dir string) (*devstack.Server, error) {
+		return devstack.StartServer(ctx, devstack.ServerConfig{
+			Dir: dir, Profile: devstack.Throwaway, MaxConnections: 500, SharedBuffers: sharedBuffers,
+			Settings: map[string]string{
+				"wal_level":                 "replica",
+				"autovacuum_naptime":        "60s",
+				"deadlock_timeout":          "200ms",
+				"max_prepared_transactions": "0",
+			},
+		})
+	})
+}
+
+// StartReplica starts a streaming replica of a server of [StartServer] in a new directory, with further settings if there
+// are any.
+func StartReplica(ctx context.Context, primary *devstack.Server, settings map[string]string) (*devstack.Server, error) {
+	return inNewDir(func(dir string) (*devstack.Server, error) {
+		return devstack.StartReplica(ctx, primary, devstack.ServerConfig{Dir: dir, SharedBuffers: sharedBuffers, Settings: settings})
+	})
+}
+
+const sharedBuffers = "64MB"
+
+// inNewDir starts a server in a directory that is deleted again if that fails.
+func inNewDir(start func(dir string) (*devstack.Server, error)) (*devstack.Server, error) {
 	removeStale("/tmp")
 	// Not os.TempDir: the server's account may be unable to enter it when we are root.
 	dir, err := os.MkdirTemp("/tmp", dirPrefix+strconv.Itoa(os.Getpid())+"-")
@@ -27,22 +52,14 @@ func StartServer(ctx context.Context) (*devstack.Server, error) {
 	if err := os.Chmod(dir, 0o755); err != nil { //nolint:gosec // data/ below is 0700
 		return nil, err
 	}
-	s, err := devstack.StartServer(ctx, devstack.ServerConfig{
-		Dir: dir, Profile: devstack.Throwaway, MaxConnections: 500, SharedBuffers: "64MB",
-		Settings: map[string]string{
-			"wal_level":                 "replica",
-			"autovacuum_naptime":        "60s",
-			"deadlock_timeout":          "200ms",
-			"max_prepared_transactions": "0",
-		},
-	})
+	s, err := start(dir)
 	if err != nil {
 		return nil, errors.Join(err, os.RemoveAll(dir))
 	}
 	return s, nil
 }
 
-// StopServer stops a server of [StartServer] and deletes its directory.
+// StopServer stops a server of [StartServer] or [StartReplica] and deletes its directory.
 func StopServer(s *devstack.Server) error {
 	return errors.Join(s.Stop(context.Background()), os.RemoveAll(s.Dir()))
 }

@@ -50,6 +50,15 @@ func ShardUnavailable(shard int, retryAfter time.Duration) *Error {
 	return e
 }
 
+// NoReplica tells that the shard has no replica that will do, and that its primary is not to be read in their place (REP-3).
+// It is of the same kind as [ShardUnavailable].
+func NoReplica(shard int, retryAfter time.Duration) *Error {
+	e := newError(CodeUnavailable, "shard %d has no replica that is healthy and within its lag, and by its setting"+
+		" replicaFallback the primary is not read instead; try again after %s", shard, retryAfter).retryable(retryAfter)
+	e.fault.Kind = &wigglev1.Fault_ShardUnavailable{ShardUnavailable: &wigglev1.ShardUnavailable{Shard: wireShard(shard)}}
+	return e
+}
+
 // LeaseLost tells that the worker does not hold the task any more, and that nothing was changed.
 func LeaseLost(taskID string) *Error {
 	e := newError(CodeAborted, "the lease on task %s is lost: it ran out, or the instance moved on; stop working on it",

@@ -84,6 +84,10 @@ type MemberConfig struct {
 
 	// Types, if set, registers further types with each new connection.
 	Types func(*pgtype.Map)
+	// OnConnect, if set, looks at each new connection of the pool before it is used. With an error the connection is closed,
+	// and the call that wanted it fails with an [Error] of class [Permanent] that wraps this error, unless it is the
+	// database's. It is not asked by the probes of a pool that is down.
+	OnConnect func(ctx context.Context, conn *pgx.Conn) error
 	// Tracer, if set, sees every query; it may implement pgx's and pgxpool's other tracer interfaces too.
 	Tracer pgx.QueryTracer
 	// Logger receives changes of state. Default: none.
@@ -182,15 +186,24 @@ func (c MemberConfig) poolConfig() (*pgxpool.Config, error) {
 	if c.ExecMode != 0 {
 		cc.DefaultQueryExecMode = c.ExecMode
 	}
-	if c.Types != nil {
-		pc.AfterConnect = func(_ context.Context, conn *pgx.Conn) error { c.Types(conn.TypeMap()); return nil }
-	}
+	pc.AfterConnect = c.afterConnect
 	pc.MaxConns = int32(min(c.MaxConns, 1<<20)) //nolint:gosec // bounded
 	pc.MinIdleConns = int32(min(c.MinIdleConns, 1<<20))
 	pc.PingTimeout = c.PingTimeout
 	pc.MaxConnLifetime = maxConnLifetime
 	pc.MaxConnLifetimeJitter = maxConnLifetimeJitter
 	return pc, nil
+}
+
+// afterConnect makes a new connection ready, or refuses it.
+func (c MemberConfig) afterConnect(ctx context.Context, conn *pgx.Conn) error {
+	if c.Types != nil {
+		c.Types(conn.TypeMap())
+	}
+	if c.OnConnect != nil {
+		return c.OnConnect(ctx, conn)
+	}
+	return nil
 }
 
 // runtimeParams are the settings sent at connect: ours over those of the URL over the defaults.

@@ -392,3 +392,29 @@ func TestClassifyForeignErrors(t *testing.T) {
 		t.Errorf("other is %v", got)
 	}
 }
+
+// TestOnConnect: a connection that is refused is not used, and the next one is asked again.
+func TestOnConnect(t *testing.T) {
+	t.Parallel()
+	wrong := errors.New("not this server")
+	refuse := true
+	pool := pgtest.NewPool(t, func(c *postgres.MemberConfig) {
+		c.OnConnect = func(ctx context.Context, conn *pgx.Conn) error {
+			if refuse {
+				return wrong
+			}
+			_, err := conn.Exec(ctx, "select 1")
+			return err
+		}
+	})
+	if _, err := pool.Exec(t.Context(), "select 1"); !errors.Is(err, wrong) || postgres.Classify(err) != postgres.Permanent {
+		t.Errorf("a connection that is refused: %v", err)
+	}
+	if n := pool.Stat().TotalConns(); n != 0 {
+		t.Errorf("%d connections are kept", n)
+	}
+	refuse = false
+	if _, err := pool.Exec(t.Context(), "select 1"); err != nil {
+		t.Errorf("one that is not: %v", err)
+	}
+}

@@ -82,8 +82,13 @@ func (r *Registry) Load(environ []string) (Values, error) {
 	problems = append(problems, r.unknown(env)...)
 	if len(problems) == 0 {
 		for _, check := range r.checks {
-			if err := check(); err != nil {
-				problems = append(problems, Problem{Message: err.Error()})
+			err := check()
+			if err == nil {
+				continue
+			}
+			// Services that share a setting check it alike.
+			if p := (Problem{Message: err.Error()}); !slices.Contains(problems, p) {
+				problems = append(problems, p)
 			}
 		}
 	}

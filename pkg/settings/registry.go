@@ -64,6 +64,9 @@ func Within(low, high time.Duration) Option {
 	}
 }
 
+// Hidden never shows the value: for what is no Secret and may hold one, such as URLs.
+func Hidden() Option { return func(s *setting) { s.row.Secret = true } }
+
 // Example shows a value in the documentation, for settings without a telling default.
 func Example(text string) Option { return func(s *setting) { s.row.Example = text } }
 

@@ -166,6 +166,17 @@ func TestTwoServicesShareASetting(t *testing.T) {
 	r.Int(&a, "WIGGLE_N", 1, "A number.")
 	r.Section("instances")
 	r.Int(&b, "WIGGLE_N", 1, "A number.")
+	for _, n := range []*int{&a, &b} {
+		r.Check(func() error {
+			if *n == 8 {
+				return errors.New("WIGGLE_N is 8")
+			}
+			return nil
+		})
+	}
+	if _, err := r.Load([]string{"WIGGLE_N=8"}); err == nil || strings.Count(err.Error(), "WIGGLE_N is 8") != 1 {
+		t.Errorf("what both check is not told once: %v", err)
+	}
 	if _, err := r.Load([]string{"WIGGLE_N=7"}); err != nil || a != 7 || b != 7 {
 		t.Errorf("got %d, %d, %v", a, b, err)
 	}

@@ -132,6 +132,7 @@ func (b *batch) done(node *definition.Node, out *wigglev1.StepReport) {
 		b.view = result
 		b.bytes += len(result.GetData())
 	}
+	b.bytes += emittedBytes(out.GetEvents())
 	switch {
 	case node.Kind == definition.KindGate && !out.GetGate():
 		b.next = node.Otherwise
@@ -189,7 +190,9 @@ func (b *batch) task(node *definition.Node, now time.Time) *wigglev1.Task {
 
 // following is a step that is done as it is told behind the first.
 func following(node string, out *wigglev1.StepReport, started, finished time.Time) *wigglev1.FollowingStep {
-	f := &wigglev1.FollowingStep{Node: node, StartedAt: timestamppb.New(started), FinishedAt: timestamppb.New(finished)}
+	f := &wigglev1.FollowingStep{
+		Node: node, StartedAt: timestamppb.New(started), FinishedAt: timestamppb.New(finished), Events: out.GetEvents(),
+	}
 	switch o := out.GetOutcome().(type) {
 	case *wigglev1.StepReport_Result:
 		f.Outcome = &wigglev1.FollowingStep_Result{Result: o.Result}
@@ -246,9 +249,17 @@ func kindOf(node *definition.Node) wigglev1.TaskKind {
 
 // reportBytes is how much of a message the results of a report take.
 func reportBytes(r *wigglev1.StepReport) int {
-	n := len(r.GetResult().GetData())
+	n := len(r.GetResult().GetData()) + emittedBytes(r.GetEvents())
 	for _, f := range r.GetFollowedBy() {
-		n += len(f.GetResult().GetData())
+		n += len(f.GetResult().GetData()) + emittedBytes(f.GetEvents())
+	}
+	return n
+}
+
+func emittedBytes(events []*wigglev1.EmittedEvent) int {
+	n := 0
+	for _, e := range events {
+		n += len(e.GetType()) + len(e.GetPayload().GetData())
 	}
 	return n
 }

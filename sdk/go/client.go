@@ -21,7 +21,11 @@ import (
 type Client struct {
 	workflows wigglev1connect.WorkflowServiceClient
 	instances wigglev1connect.InstanceServiceClient
+	events    wigglev1connect.EventServiceClient
+	schedules wigglev1connect.ScheduleServiceClient
+	cluster   wigglev1connect.ClusterServiceClient
 	workers   wigglev1connect.WorkerServiceClient
+	search    wigglev1connect.SearchServiceClient
 	streams   wigglev1connect.WorkerServiceClient // for work streams
 
 	namespace string
@@ -123,7 +127,11 @@ func Dial(serverURL string, opts ...ClientOption) (*Client, error) {
 	cfg.connect = append([]connect.ClientOption{connect.WithAcceptCompression("gzip", nil, nil)}, cfg.connect...)
 	c.workflows = wigglev1connect.NewWorkflowServiceClient(cfg.httpClient, serverURL, cfg.connect...)
 	c.instances = wigglev1connect.NewInstanceServiceClient(cfg.httpClient, serverURL, cfg.connect...)
+	c.events = wigglev1connect.NewEventServiceClient(cfg.httpClient, serverURL, cfg.connect...)
+	c.schedules = wigglev1connect.NewScheduleServiceClient(cfg.httpClient, serverURL, cfg.connect...)
+	c.cluster = wigglev1connect.NewClusterServiceClient(cfg.httpClient, serverURL, cfg.connect...)
 	c.workers = wigglev1connect.NewWorkerServiceClient(cfg.httpClient, serverURL, cfg.connect...)
+	c.search = wigglev1connect.NewSearchServiceClient(cfg.httpClient, serverURL, cfg.connect...)
 	c.streams = c.workers
 	if own {
 		c.streams = wigglev1connect.NewWorkerServiceClient(newStreamClient(), serverURL, cfg.connect...)

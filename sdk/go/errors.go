@@ -17,7 +17,7 @@ var (
 	// ErrInvalid: the request, or a definition, is not valid. [Error.Problems] says
 	// where.
 	ErrInvalid = errors.New("wiggle: invalid")
-	// ErrNotFound: no such instance, workflow or version.
+	// ErrNotFound: no such instance, workflow, version or schedule.
 	ErrNotFound = errors.New("wiggle: not found")
 	// ErrAlreadyExists: something else has that id.
 	ErrAlreadyExists = errors.New("wiggle: already exists")
@@ -65,7 +65,7 @@ type Error struct {
 	// RetryAfter is how long to wait before trying again. 0 where the server did
 	// not say.
 	RetryAfter time.Duration
-	// Problems of an invalid definition.
+	// Problems of an invalid definition or schedule.
 	Problems []Problem
 	// Differences between the registered graph and the one sent, a line each.
 	Differences []string

@@ -29,6 +29,8 @@ type fake struct {
 	wigglev1connect.UnimplementedWorkflowServiceHandler
 	wigglev1connect.UnimplementedInstanceServiceHandler
 	wigglev1connect.UnimplementedWorkerServiceHandler
+	wigglev1connect.UnimplementedEventServiceHandler
+	wigglev1connect.UnimplementedClusterServiceHandler
 
 	unary   bool     // how workers of the test talk
 	network *network // of the last client
@@ -53,18 +55,19 @@ type fake struct {
 	defs     map[string]*wigglev1.Definition
 	broken   error // answers every call
 
-	onMessage   func(context.Context, *wigglev1.WorkRequest) error
-	onReport    func(*wigglev1.StepReport) *wigglev1.Fault
-	onBeat      func(*wigglev1.Beat) *wigglev1.Fault
-	beforeBatch func(context.Context, *wigglev1.ReportStepsRequest) error
-	onStart     func(*wigglev1.StartInstanceRequest) (*wigglev1.StartInstanceResponse, error)
-	onStarts    func(*wigglev1.StartInstancesRequest)
-	onWait      func(context.Context, *wigglev1.WaitInstanceRequest) (*wigglev1.WaitInstanceResponse, error)
-	onList      func(*wigglev1.ListInstancesRequest) (*wigglev1.ListInstancesResponse, error)
-	onCount     func(*wigglev1.CountInstancesRequest) (*wigglev1.CountInstancesResponse, error)
-	onRegister  func(*wigglev1.RegisterWorkflowRequest) (*wigglev1.RegisterWorkflowResponse, error)
-	onHistory   func(*wigglev1.GetHistoryRequest) (*wigglev1.GetHistoryResponse, error)
-	onCancel    func(*wigglev1.CancelInstanceRequest) (*wigglev1.CancelInstanceResponse, error)
+	onMessage    func(context.Context, *wigglev1.WorkRequest) error
+	onReport     func(*wigglev1.StepReport) *wigglev1.Fault
+	onBeat       func(*wigglev1.Beat) *wigglev1.Fault
+	beforeBatch  func(context.Context, *wigglev1.ReportStepsRequest) error
+	onStart      func(*wigglev1.StartInstanceRequest) (*wigglev1.StartInstanceResponse, error)
+	onStarts     func(*wigglev1.StartInstancesRequest)
+	onWait       func(context.Context, *wigglev1.WaitInstanceRequest) (*wigglev1.WaitInstanceResponse, error)
+	onList       func(*wigglev1.ListInstancesRequest) (*wigglev1.ListInstancesResponse, error)
+	onCount      func(*wigglev1.CountInstancesRequest) (*wigglev1.CountInstancesResponse, error)
+	onRegister   func(*wigglev1.RegisterWorkflowRequest) (*wigglev1.RegisterWorkflowResponse, error)
+	onHistory    func(*wigglev1.GetHistoryRequest) (*wigglev1.GetHistoryResponse, error)
+	onPollEvents func(context.Context, *wigglev1.PollEventsRequest) (*wigglev1.PollEventsResponse, error)
+	onCancel     func(*wigglev1.CancelInstanceRequest) (*wigglev1.CancelInstanceResponse, error)
 }
 
 func newFake() *fake {
@@ -95,7 +98,13 @@ func (f *fake) handler() http.Handler {
 	mux.Handle(wigglev1connect.NewWorkflowServiceHandler(f))
 	mux.Handle(wigglev1connect.NewInstanceServiceHandler(f))
 	mux.Handle(wigglev1connect.NewWorkerServiceHandler(f))
+	mux.Handle(wigglev1connect.NewEventServiceHandler(f))
+	mux.Handle(wigglev1connect.NewClusterServiceHandler(f))
 	return mux
+}
+
+func (f *fake) PollEvents(ctx context.Context, req *wigglev1.PollEventsRequest) (*wigglev1.PollEventsResponse, error) {
+	return f.onPollEvents(ctx, req)
 }
 
 // push queues tasks. What a test leaves out is filled.

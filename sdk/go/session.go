@@ -53,6 +53,9 @@ type held struct {
 	// checkpoint is set by the handler that asks for one.
 	checkpoint atomic.Bool
 
+	emitMu  sync.Mutex
+	emitted []*wigglev1.EmittedEvent // by the handler, so far
+
 	// Guarded by session.mu.
 	outcome  settlement // once its handler has ended
 	expires  time.Time  // by the local clock
@@ -235,7 +238,10 @@ func (w *Worker) runHandler(ctx context.Context, t *wigglev1.Task) (rep *wigglev
 			rep, err = nil, &panicError{value: v, stack: string(debug.Stack())}
 		}
 	}()
-	return h.run(ctx, t)
+	if rep, err = h.run(ctx, t); err == nil {
+		rep.Events = takeEmitted(ctx)
+	}
+	return rep, err
 }
 
 // settle takes a task out of the worker's hands: nothing more is sent for it.

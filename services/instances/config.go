@@ -1,6 +1,7 @@
 package instances
 
 import (
+	"fmt"
 	"log/slog"
 	"net"
 	"time"
@@ -14,6 +15,7 @@ import (
 	"github.com/wiggle-run/wiggle/pkg/topology"
 	"github.com/wiggle-run/wiggle/proto/definition"
 	"github.com/wiggle-run/wiggle/services/instances/internal/dispatch"
+	"github.com/wiggle-run/wiggle/services/instances/internal/machine"
 	"github.com/wiggle-run/wiggle/services/instances/internal/store/pgstore"
 )
 
@@ -21,6 +23,9 @@ import (
 const (
 	settingAddr   = "WIGGLE_INSTANCES_ADDR"
 	settingShards = "WIGGLE_INSTANCES_SHARDS"
+
+	settingRetention = "WIGGLE_EVENTS_RETENTION"
+	settingHardCap   = "WIGGLE_EVENTS_HARD_CAP"
 )
 
 // Defaults of what can be set.
@@ -35,6 +40,9 @@ const (
 	defaultPayloadBytes = 2 << 20
 	defaultHistoryBytes = 4 << 10
 	defaultCombineBytes = 32 << 20
+	defaultEventBytes   = 64 << 10
+	defaultRetention    = 7 * 24 * time.Hour
+	defaultHardCap      = 30 * 24 * time.Hour
 	defaultGrace        = 20 * time.Second
 )
 
@@ -50,6 +58,9 @@ type Config struct {
 	Addr string
 	// Listener is where the services are offered.
 	Listener net.Listener
+	// Zone is where the process runs. Of the replicas that can be read from those of the
+	// same zone are preferred. Empty: all are the same.
+	Zone string
 	// SchemaVerify applies no migration and refuses shards that need one.
 	SchemaVerify bool
 	// PoolSize is the number of connections to each shard's primary. 0: the
@@ -62,6 +73,11 @@ type Config struct {
 	// PayloadBytes, Branches, HistoryBytes and CombineBytes are the limits of WF-8
 	// and what follows from it. 0: 2 MiB, 10 000, 4 KiB, 32 MiB.
 	PayloadBytes, Branches, HistoryBytes, CombineBytes int
+	// EventBytes is how large the payload of an event may be that a handler emits. 0: 64 KiB.
+	EventBytes int
+	// EventsRetention is how long the event log is kept for nobody, EventsHardCap how long for consumers that have not
+	// read it and for the relay to NATS (EVT-6). 0: 7 days, 30 days.
+	EventsRetention, EventsHardCap time.Duration
 	// DefinitionLimits bound definitions. Zero: the defaults.
 	DefinitionLimits definition.Limits
 	// Grace is how long calls under way may take when the process stops. 0: 20 s.
@@ -78,11 +94,14 @@ type Config struct {
 func (c *Config) Declare(r *settings.Registry) {
 	limits := definition.DefaultLimits()
 	var schemaMode string
-	var payloadBytes, historyBytes, combineBytes, definitionBytes int64
+	var payloadBytes, historyBytes, combineBytes, eventBytes, definitionBytes int64
 	r.Section("instances")
 	r.String(&c.Addr, settingAddr, defaultAddr, "Address and port where the instances service listens.")
 	r.Ints(&c.Shards, settingShards, nil,
 		"Numbers of the shards to serve. Not set: every shard with the role instances that is not retired.", settings.Example("0,1"))
+	r.String(&c.Zone, "WIGGLE_ZONE", "",
+		"Zone where the process runs. Reads that may lag go to replicas of the same zone, by the topology, if there are any.",
+		settings.Example("az-b"))
 	r.String(&schemaMode, "WIGGLE_SCHEMA_MODE", schemaApply,
 		"Whether a process applies pending migrations when it starts, or only verifies that there are none.",
 		settings.OneOf(schemaApply, schemaVerify))
@@ -96,6 +115,13 @@ func (c *Config) Declare(r *settings.Registry) {
 		"How much of an output or error history keeps.", settings.Between(1, 1<<20))
 	r.Bytes(&combineBytes, "WIGGLE_LIMIT_COMBINE_BYTES", defaultCombineBytes,
 		"How much a combine may be handed: its context and every branch's result.", settings.Between(1<<10, 48<<20))
+	r.Bytes(&eventBytes, machine.SettingEventBytes, defaultEventBytes,
+		"How large the payload of an event may be that a handler emits.", settings.Between(1<<10, 1<<20))
+	r.Duration(&c.EventsRetention, settingRetention, defaultRetention,
+		"How long the event log is kept. What a consumer has not acknowledged, or the relay has not brought to NATS, is kept longer.",
+		settings.Within(time.Minute, 10*365*24*time.Hour))
+	r.Duration(&c.EventsHardCap, settingHardCap, defaultHardCap,
+		"How long the event log is kept at most, whoever has not read it.", settings.Within(time.Minute, 10*365*24*time.Hour))
 	r.Int(&c.DefinitionLimits.Nodes, definition.SettingNodes, limits.Nodes,
 		"How many nodes a definition may have.", settings.Between(1, 1_000_000))
 	r.Int(&c.DefinitionLimits.Nesting, definition.SettingNesting, limits.Nesting,
@@ -112,7 +138,10 @@ func (c *Config) Declare(r *settings.Registry) {
 	r.Check(func() error {
 		c.SchemaVerify = schemaMode == schemaVerify
 		c.PayloadBytes, c.HistoryBytes, c.CombineBytes = int(payloadBytes), int(historyBytes), int(combineBytes)
-		c.DefinitionLimits.Bytes = int(definitionBytes)
+		c.EventBytes, c.DefinitionLimits.Bytes = int(eventBytes), int(definitionBytes)
+		if c.EventsHardCap < c.EventsRetention {
+			return fmt.Errorf("%s is %s, less than %s, which is %s", settingHardCap, c.EventsHardCap, settingRetention, c.EventsRetention)
+		}
 		return nil
 	})
 }
@@ -138,6 +167,18 @@ func (c *Config) definitionLimits() definition.Limits {
 	return c.DefinitionLimits
 }
 
+// retention is how long the event log is kept, and how long at most.
+func (c *Config) retention() (usual, most time.Duration) {
+	usual, most = c.EventsRetention, c.EventsHardCap
+	if usual == 0 {
+		usual = defaultRetention
+	}
+	if most == 0 {
+		most = defaultHardCap
+	}
+	return usual, max(usual, most)
+}
+
 func (c *Config) dispatch() dispatch.Config {
 	d := dispatch.DefaultConfig()
 	set := func(to *int, value int) {
@@ -151,13 +192,14 @@ func (c *Config) dispatch() dispatch.Config {
 	set(&d.Limits.Branches, c.Branches)
 	set(&d.Limits.HistoryBytes, c.HistoryBytes)
 	set(&d.Limits.CombineBytes, c.CombineBytes)
+	set(&d.Limits.EventBytes, c.EventBytes)
 	return d
 }
 
 // Connections to home for definitions alone, where home is not served here.
 const homePoolSize = 2
 
-// member is how the primary of a shard is connected to.
+// member is how the primary of a shard, or a replica, is connected to.
 func (c *Config) member(m topology.Member, size int) postgres.MemberConfig {
 	if size == 0 {
 		size = c.PoolSize

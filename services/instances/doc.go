@@ -25,5 +25,6 @@
 //	internal/dispatch   batches, claims, wake-ups: one shard in one process
 //	internal/sweep      timers and leases
 //	internal/registry   definitions, and the copies that shards hold of them
+//	internal/reads      which call may be answered from a replica
 //	internal/rpc        the services
 package instances

@@ -22,6 +22,8 @@ import (
 	internalv1 "github.com/wiggle-run/wiggle/proto/gen/wiggleinternal/v1"
 	"github.com/wiggle-run/wiggle/proto/gen/wiggleinternal/v1/wiggleinternalv1connect"
 	"github.com/wiggle-run/wiggle/services/instances/internal/dispatch"
+	"github.com/wiggle-run/wiggle/services/instances/internal/feed"
+	"github.com/wiggle-run/wiggle/services/instances/internal/reads"
 	"github.com/wiggle-run/wiggle/services/instances/internal/registry"
 	"github.com/wiggle-run/wiggle/services/instances/internal/rpc"
 	"github.com/wiggle-run/wiggle/services/instances/internal/store"
@@ -50,6 +52,9 @@ type served struct {
 	sweeper     *sweep.Sweeper
 	definitions *registry.Copy
 	catalogue   *registry.Catalogue
+	feed        *feed.Feed
+	trimmer     *feed.Trimmer
+	reads       *reads.Shard
 	ready       atomic.Bool
 	refusal     atomic.Pointer[string] // why it is not ready
 }
@@ -103,9 +108,11 @@ func newService(cfg Config, home int) (*Service, error) {
 	s.server = server
 	api := rpc.New(s, cfg.definitionLimits(), s.log)
 	server.Mount(wigglev1connect.NewInstanceServiceHandler(api, server.Options()...))
+	server.Mount(wigglev1connect.NewEventServiceHandler(feed.NewServer(s.Feed), server.Options()...))
 	server.Mount(wigglev1connect.NewWorkerServiceHandler(api, server.Options()...))
 	server.Mount(wigglev1connect.NewWorkflowServiceHandler(api, server.Options()...))
 	server.Mount(wiggleinternalv1connect.NewShardServiceHandler(api, server.Options()...))
+	server.Mount(wiggleinternalv1connect.NewScanServiceHandler(api, server.Options()...))
 	return s, nil
 }
 
@@ -116,8 +123,10 @@ const maxMessageBytes = 64 << 20
 // up all else that comes from the same router.
 const connectionBuffer = 64 << 20
 
-// add makes a shard part of the service.
-func (s *Service) add(id int, db database, st store.Store, home store.Definitions, c clock.Clock, m *dispatch.Metrics) {
+// add makes a shard part of the service. It is read through where as well.
+func (s *Service) add(
+	id int, db database, st store.Store, where *reads.Shard, home store.Definitions, c clock.Clock, m *dispatch.Metrics,
+) {
 	d := s.cfg.dispatch()
 	_, d.SameClock = db.(memory)
 	shard := dispatch.New(id, st, c, d, m, s.log)
@@ -125,8 +134,13 @@ func (s *Service) add(id int, db database, st store.Store, home store.Definition
 		database: db, shard: shard,
 		sweeper:     sweep.New(shard, c, s.process, s.log),
 		definitions: registry.NewCopy(st, home, shard.Failures, s.log.With("shard", id)),
-		catalogue:   registry.NewCatalogue(st),
+		catalogue:   registry.NewCatalogue(),
+		feed:        feed.New(id, st, shard.Draining()),
+		reads:       where,
 	}
+	shard.OnEvents(v.feed.Logged)
+	retention, hardCap := s.cfg.retention()
+	v.trimmer = feed.NewTrimmer(st, v.sweeper.Sweeps, retention, hardCap, s.log.With("shard", id))
 	v.sweeper.AfterTick(v.definitions.ReadRevision)
 	opening := "opening"
 	v.refusal.Store(&opening)
@@ -208,6 +222,9 @@ func (s *Service) runShard(ctx context.Context, v *served) error {
 	g := lifecycle.NewGroup(ctx)
 	g.Go("lanes", v.shard.Run)
 	g.Go("sweeper", v.sweeper.Run)
+	g.Go("event feed", v.feed.Run)
+	g.Go("event trimmer", v.trimmer.Run)
+	g.Go("replicas", v.reads.Run)
 	return g.Wait()
 }
 
@@ -232,6 +249,14 @@ func (s *Service) Serving(id int) (*dispatch.Shard, error) {
 	return v.shard, nil
 }
 
+// Feed finds the event feed of a shard that can be used now.
+func (s *Service) Feed(id int) (*feed.Feed, error) {
+	if _, err := s.Serving(id); err != nil {
+		return nil, err
+	}
+	return s.shards[id].feed, nil
+}
+
 // Definitions finds a shard's copy of the definitions.
 func (s *Service) Definitions(id int) (*registry.Copy, error) {
 	if v := s.shards[id]; v != nil {
@@ -244,6 +269,14 @@ func (s *Service) Definitions(id int) (*registry.Copy, error) {
 func (s *Service) Catalogue(id int) (*registry.Catalogue, error) {
 	if v := s.shards[id]; v != nil {
 		return v.catalogue, nil
+	}
+	return nil, faults.ShardUnknown(id)
+}
+
+// Reads finds where a shard can be read.
+func (s *Service) Reads(id int) (*reads.Shard, error) {
+	if v := s.shards[id]; v != nil {
+		return v.reads, nil
 	}
 	return nil, faults.ShardUnknown(id)
 }
@@ -276,6 +309,7 @@ func (s *Service) Status() *internalv1.StatusResponse {
 		if status.Ready, status.Reason = v.state(); status.GetReady() {
 			status.DefinitionsRevision = v.definitions.Revision()
 		}
+		status.Replicas = v.reads.Replicas()
 		res.Shards = append(res.Shards, status)
 	}
 	return res

@@ -7,7 +7,10 @@ import (
 	"time"
 
 	"github.com/wiggle-run/wiggle/pkg/clock"
+	"github.com/wiggle-run/wiggle/pkg/postgres/replica"
+	"github.com/wiggle-run/wiggle/pkg/topology"
 	"github.com/wiggle-run/wiggle/services/instances/internal/dispatch"
+	"github.com/wiggle-run/wiggle/services/instances/internal/reads"
 	"github.com/wiggle-run/wiggle/services/instances/internal/store"
 	"github.com/wiggle-run/wiggle/services/instances/internal/store/memstore"
 	"github.com/wiggle-run/wiggle/services/instances/internal/sweep"
@@ -44,7 +47,11 @@ func NewInMemory(cfg Config, c clock.Clock) (*Service, error) {
 		if id != homeID {
 			home = stores[homeID]
 		}
-		s.add(id, memory{}, stores[id], home, c, metrics)
+		none, err := replica.New(replica.Config{Shard: topology.Shard{ID: id}, Clock: c, Meter: cfg.meter()})
+		if err != nil {
+			return nil, fmt.Errorf("instances: %w", err)
+		}
+		s.add(id, memory{}, stores[id], reads.New(none, stores[id], nil), home, c, metrics)
 	}
 	return s, nil
 }

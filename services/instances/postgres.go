@@ -10,8 +10,10 @@ import (
 	"github.com/wiggle-run/wiggle/pkg/clock"
 	"github.com/wiggle-run/wiggle/pkg/lifecycle"
 	"github.com/wiggle-run/wiggle/pkg/postgres"
+	"github.com/wiggle-run/wiggle/pkg/postgres/replica"
 	"github.com/wiggle-run/wiggle/pkg/topology"
 	"github.com/wiggle-run/wiggle/services/instances/internal/dispatch"
+	"github.com/wiggle-run/wiggle/services/instances/internal/reads"
 	"github.com/wiggle-run/wiggle/services/instances/internal/store"
 	"github.com/wiggle-run/wiggle/services/instances/internal/store/homestore"
 	"github.com/wiggle-run/wiggle/services/instances/internal/store/pgstore"
@@ -90,9 +92,27 @@ func (s *Service) addDatabases(cfg Config) error {
 		}
 		pool := pools[sh.ID]
 		db := &primary{service: s, pool: pool, shard: sh.ID, isHome: sh.ID == s.home, home: elsewhere}
-		s.add(sh.ID, db, pgstore.New(pool), from, clock.Real{}, metrics)
+		st := pgstore.New(pool)
+		where, err := s.replicas(cfg, sh, pool, st)
+		if err != nil {
+			return err
+		}
+		s.add(sh.ID, db, st, where, from, clock.Real{}, metrics)
 	}
 	return nil
+}
+
+// replicas opens the pools of a shard's replicas. None is connected to before the shard is open.
+func (s *Service) replicas(cfg Config, sh topology.Shard, pool *postgres.Pool, st store.Store) (*reads.Shard, error) {
+	set, err := replica.New(replica.Config{
+		Shard: sh, Primary: pool, Member: cfg.member, ClusterID: s.cluster.get, Zone: cfg.Zone,
+		Logger: s.log, Meter: cfg.meter(),
+	})
+	if err != nil {
+		return nil, fmt.Errorf("instances: %w", err)
+	}
+	s.closers = append(s.closers, set.Close)
+	return reads.New(set, st, pgstore.NewReader), nil
 }
 
 func (s *Service) pool(cfg postgres.MemberConfig) (*postgres.Pool, error) {

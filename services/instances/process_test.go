@@ -20,6 +20,9 @@ func TestMainRefusesWhatIsWrong(t *testing.T) {
 		"WIGGLE_INSTANCES_LANES: is 0":                                  {database, "WIGGLE_INSTANCES_LANES=0"},
 		`WIGGLE_INSTANCES_SHARDS: has "a", which is not a whole number`: {database, "WIGGLE_INSTANCES_SHARDS=a"},
 		"WIGGLE_INSTANCES_SHARDS: names shard 4":                        {database, "WIGGLE_INSTANCES_SHARDS=4"},
+		"less than WIGGLE_EVENTS_RETENTION":                             {database, "WIGGLE_EVENTS_RETENTION=48h", "WIGGLE_EVENTS_HARD_CAP=24h"},
+		"WIGGLE_EVENTS_RETENTION: is 1s":                                {database, "WIGGLE_EVENTS_RETENTION=1s"},
+		"WIGGLE_LIMIT_EVENT_BYTES: is ":                                 {database, "WIGGLE_LIMIT_EVENT_BYTES=10MiB"},
 		"WIGGLE_DATABASE_URL: is not set":                               nil,
 		"WIGGLE_INSTANCES_ADDR: listen":                                 {database, "WIGGLE_INSTANCES_ADDR=nowhere"},
 	} {

@@ -34,6 +34,8 @@ type cluster struct {
 	instances wigglev1connect.InstanceServiceClient
 	workers   wigglev1connect.WorkerServiceClient
 	workflows wigglev1connect.WorkflowServiceClient
+	events    wigglev1connect.EventServiceClient
+	shards    wigglev1connect.ClusterServiceClient
 }
 
 // threeShards is home 0, and 1 and 2, with 9 retired.
@@ -99,6 +101,8 @@ func newCluster(t *testing.T, processes map[string][]int, options ...func(*route
 	c.instances = wigglev1connect.NewInstanceServiceClient(c.http, "http://router", opts...)
 	c.workers = wigglev1connect.NewWorkerServiceClient(c.http, "http://router", opts...)
 	c.workflows = wigglev1connect.NewWorkflowServiceClient(c.http, "http://router", opts...)
+	c.events = wigglev1connect.NewEventServiceClient(c.http, "http://router", opts...)
+	c.shards = wigglev1connect.NewClusterServiceClient(c.http, "http://router", opts...)
 	return c
 }
 
@@ -129,7 +133,9 @@ func (c *cluster) startProcess(name string, shards ...int) *process {
 	server.Mount(wigglev1connect.NewInstanceServiceHandler(p, server.Options()...))
 	server.Mount(wigglev1connect.NewWorkerServiceHandler(p, server.Options()...))
 	server.Mount(wigglev1connect.NewWorkflowServiceHandler(p, server.Options()...))
+	server.Mount(wigglev1connect.NewEventServiceHandler(p, server.Options()...))
 	server.Mount(wiggleinternalv1connect.NewShardServiceHandler(p, server.Options()...))
+	server.Mount(wiggleinternalv1connect.NewScanServiceHandler(scans{p}, server.Options()...))
 	listener, err := c.net.Listen(name)
 	if err != nil {
 		c.t.Fatal(err)

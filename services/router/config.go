@@ -26,6 +26,8 @@ const SettingAddr = "WIGGLE_ROUTER_ADDR"
 const (
 	settingPayloadBytes  = "WIGGLE_LIMIT_PAYLOAD_BYTES"
 	settingInstancesURLs = "WIGGLE_INSTANCES_URLS"
+	settingLeaderURLs    = "WIGGLE_LEADER_URLS"
+	settingSearchURLs    = "WIGGLE_SEARCH_URLS"
 )
 
 // Defaults of what can be set.
@@ -53,11 +55,16 @@ type Config struct {
 	// InstancesURLs are the instances processes: http or https URLs, one for each process, or with dns+ in front one for
 	// all addresses of a host. Required.
 	InstancesURLs []string
+	// LeaderURLs and SearchURLs are the leader and search processes: http or https URLs. None: schedules and search are
+	// UNIMPLEMENTED.
+	LeaderURLs, SearchURLs []string
 
 	// Addr is where to listen: 127.0.0.1:8420.
 	Addr string
 	// Listener is used in place of Addr, for example one of an rpc.MemoryNetwork.
 	Listener net.Listener
+	// Inside is a second listener, for services of the same process that call the router over memory.
+	Inside net.Listener
 	// TLS, if set, is spoken on the listener.
 	TLS *tls.Config
 	// CORSOrigins are the origins whose pages may call from a browser. None: the router's own only.
@@ -114,6 +121,9 @@ func (c *Config) Declare(r *settings.Registry) {
 	r.Strings(&c.InstancesURLs, settingInstancesURLs, nil, "URLs of the instances processes, one for each; with dns+ in"+
 		" front a URL stands for every address of its host, looked up again and again.",
 		settings.Example("http://10.0.0.5:8421,dns+http://instances:8421"))
+	r.Strings(&c.LeaderURLs, settingLeaderURLs, nil, "URLs of the leader processes, for schedules.",
+		settings.Example("http://10.0.0.6:8440,http://10.0.0.7:8440"))
+	r.Strings(&c.SearchURLs, settingSearchURLs, nil, "URLs of the search processes.", settings.Example("http://10.0.0.8:8450"))
 	r.Strings(&c.CORSOrigins, "WIGGLE_ROUTER_CORS_ORIGINS", nil,
 		"Origins whose pages may call the router from a browser.", settings.Example("https://ops.example.com"))
 	r.Int(&c.Connections, "WIGGLE_ROUTER_CONNECTIONS", defaultConnections,
@@ -176,14 +186,23 @@ func (c *Config) Check(*topology.Topology) []process.Problem {
 	}
 	var found []process.Problem
 	for _, configured := range c.InstancesURLs {
-		u, err := url.Parse(strings.TrimPrefix(configured, "dns+"))
-		if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
-			found = append(found, process.Problem{
-				Where: settingInstancesURLs, Message: fmt.Sprintf("names %q, which is not an http or https URL", configured),
-			})
-		}
+		found = append(found, checkURL(settingInstancesURLs, strings.TrimPrefix(configured, "dns+"))...)
+	}
+	for _, configured := range c.LeaderURLs {
+		found = append(found, checkURL(settingLeaderURLs, configured)...)
+	}
+	for _, configured := range c.SearchURLs {
+		found = append(found, checkURL(settingSearchURLs, configured)...)
 	}
 	return found
+}
+
+func checkURL(setting, configured string) []process.Problem {
+	u, err := url.Parse(configured)
+	if err == nil && u.Host != "" && (u.Scheme == "http" || u.Scheme == "https") {
+		return nil
+	}
+	return []process.Problem{{Where: setting, Message: fmt.Sprintf("names %q, which is not an http or https URL", configured)}}
 }
 
 func (c *Config) check() error {

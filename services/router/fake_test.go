@@ -35,7 +35,9 @@ type database struct {
 	leased    map[string]*wigglev1.Task
 	reports   []string
 	defs      []*wiggleinternalv1.StoredDefinition
+	events    eventLog
 	down      string // why it does not answer
+	replicas  []*wigglev1.Replica
 }
 
 func newDatabase(shard int) *database {
@@ -86,6 +88,7 @@ type process struct {
 	wigglev1connect.UnimplementedInstanceServiceHandler
 	wigglev1connect.UnimplementedWorkerServiceHandler
 	wigglev1connect.UnimplementedWorkflowServiceHandler
+	wigglev1connect.UnimplementedEventServiceHandler
 	wiggleinternalv1connect.UnimplementedShardServiceHandler
 
 	name   string
@@ -166,7 +169,7 @@ func (p *process) Status(
 	for id, d := range p.shards {
 		d.mu.Lock()
 		res.Shards = append(res.Shards, &wiggleinternalv1.ShardStatus{
-			Shard: int32(id), Ready: d.down == "", Reason: d.down, DefinitionsRevision: d.revision(),
+			Shard: int32(id), Ready: d.down == "", Reason: d.down, DefinitionsRevision: d.revision(), Replicas: d.replicas,
 		})
 		d.mu.Unlock()
 	}
@@ -423,7 +426,7 @@ func (p *process) ListInstances(
 		rows = append(rows, proto.CloneOf(inst))
 	}
 	slices.SortFunc(rows, func(a, b *wigglev1.Instance) int { return pagetoken.Compare(key(a), key(b)) })
-	res := &wigglev1.ListInstancesResponse{Instances: rows}
+	res := &wigglev1.ListInstancesResponse{Instances: rows, Shards: d.outcome()}
 	if n := int(req.GetPageSize()); len(rows) > n {
 		res.Instances, res.NextPageToken = rows[:n], pagetoken.Encode(key(rows[n-1]))
 	}
@@ -442,5 +445,15 @@ func (p *process) CountInstances(
 	n := int64(len(d.instances))
 	return &wigglev1.CountInstancesResponse{
 		Total: n, ByState: []*wigglev1.StateCount{{State: wigglev1.InstanceState_INSTANCE_STATE_RUNNING, Count: n}},
+		Shards: d.outcome(),
 	}, nil
+}
+
+// outcome tells who has answered: the last replica if there is one.
+func (d *database) outcome() []*wigglev1.ShardOutcome {
+	out := &wigglev1.ShardOutcome{Shard: int32(d.shard), Source: "primary"}
+	if n := len(d.replicas); n > 0 {
+		out.Source, out.Staleness = fmt.Sprintf("replica %d", n-1), d.replicas[n-1].GetLag()
+	}
+	return []*wigglev1.ShardOutcome{out}
 }

@@ -14,10 +14,10 @@ import (
 // startTime is how long a router that has just started waits for every shard before it calls itself ready.
 const startTime = 5 * time.Second
 
-// missing tells /readyz what is missing. A router is ready when every shard has a process that has it ready; one that has
+// Missing tells what /readyz says is missing. A router is ready when every shard has a process that has it ready; one that has
 // run for a few seconds also while some have not, because taking it out of service would turn the loss of one shard
 // into the loss of all. /readyz/shards and gRPC health tell about each shard.
-func (r *Router) missing(context.Context) []string {
+func (r *Router) Missing(context.Context) []string {
 	shards := r.cluster.Load().Instances()
 	var missing []string
 	for _, shard := range shards {

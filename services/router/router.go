@@ -2,6 +2,7 @@ package router
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net"
@@ -25,6 +26,7 @@ import (
 	"github.com/wiggle-run/wiggle/services/router/internal/api"
 	"github.com/wiggle-run/wiggle/services/router/internal/backends"
 	"github.com/wiggle-run/wiggle/services/router/internal/definitions"
+	"github.com/wiggle-run/wiggle/services/router/internal/peers"
 	"github.com/wiggle-run/wiggle/services/router/internal/poll"
 	"github.com/wiggle-run/wiggle/services/router/internal/route"
 	"github.com/wiggle-run/wiggle/services/router/internal/work"
@@ -121,11 +123,17 @@ func New(cfg Config) (*Router, error) {
 		api.Config{
 			CallTimeout: cfg.CallTimeout, FanOutTimeout: cfg.FanOutTimeout,
 			PayloadBytes: cfg.PayloadBytes, PayloadSetting: settingPayloadBytes,
+			Schedules: newPeers(
+				r.http, "leader", settingLeaderURLs, cfg.LeaderURLs, clientOptions, wigglev1connect.NewScheduleServiceClient),
 		},
 		forward, r.cluster.Load, r.keeper, r.poller, r.logger)
 	if err := r.mount(services, validator); err != nil {
 		return nil, err
 	}
+	search := api.NewSearch(
+		newPeers(r.http, "search", settingSearchURLs, cfg.SearchURLs, clientOptions, wigglev1connect.NewSearchServiceClient),
+		cfg.CallTimeout)
+	r.server.Mount(wigglev1connect.NewSearchServiceHandler(search, r.server.Options()...))
 	return r, nil
 }
 
@@ -133,7 +141,7 @@ func New(cfg Config) (*Router, error) {
 func (r *Router) mount(services *api.Services, validator *rpc.Validator) (err error) {
 	r.server, err = rpc.NewServer(rpc.ServerConfig{
 		Logger: r.logger, Telemetry: r.cfg.Telemetry, Release: r.cfg.Release, Validator: validator,
-		Interceptors: r.cfg.Interceptors, Ready: r.missing, CORSOrigins: r.cfg.CORSOrigins, TLS: r.cfg.TLS,
+		Interceptors: r.cfg.Interceptors, Ready: r.Missing, CORSOrigins: r.cfg.CORSOrigins, TLS: r.cfg.TLS,
 		MaxMessageBytes: r.cfg.MaxMessageBytes,
 		Yielding: []string{
 			wigglev1connect.InstanceServiceStartInstanceProcedure, wigglev1connect.InstanceServiceStartInstancesProcedure,
@@ -146,6 +154,10 @@ func (r *Router) mount(services *api.Services, validator *rpc.Validator) (err er
 	r.server.Mount(wigglev1connect.NewInstanceServiceHandler(services, r.server.Options()...))
 	r.server.Mount(wigglev1connect.NewWorkerServiceHandler(services, r.server.Options()...))
 	r.server.Mount(wigglev1connect.NewWorkflowServiceHandler(services, r.server.Options()...))
+	r.server.Mount(wiggleinternalv1connect.NewScanServiceHandler(services, r.server.Options()...))
+	r.server.Mount(wigglev1connect.NewEventServiceHandler(services, r.server.Options()...))
+	r.server.Mount(wigglev1connect.NewScheduleServiceHandler(services, r.server.Options()...))
+	r.server.Mount(wigglev1connect.NewClusterServiceHandler(services, r.server.Options()...))
 	r.server.Handle(wigglev1connect.WorkerServiceWorkProcedure, connect.NewBidiStreamHandler(
 		wigglev1connect.WorkerServiceWorkProcedure, r.streams.Serve,
 		append(r.server.RawOptions(), connect.WithSchema(workMethod()))...))
@@ -166,8 +178,22 @@ func newClient(httpClient *http.Client, baseURL string, options []connect.Client
 			httpClient, baseURL+wigglev1connect.WorkerServiceWorkProcedure,
 			append(slices.Clone(options), rpc.RawClientOption(), connect.WithSchema(workMethod()))...),
 		Workflows: wigglev1connect.NewWorkflowServiceClient(httpClient, baseURL, options...),
+		Events:    wigglev1connect.NewEventServiceClient(httpClient, baseURL, options...),
 		Shards:    wiggleinternalv1connect.NewShardServiceClient(httpClient, baseURL, options...),
+		Scans:     wiggleinternalv1connect.NewScanServiceClient(httpClient, baseURL, options...),
 	}
+}
+
+// newPeers makes a client of each process of a service that any of them can serve.
+func newPeers[C any](
+	httpClient *http.Client, service, setting string, urls []string, options []connect.ClientOption,
+	newClient func(connect.HTTPClient, string, ...connect.ClientOption) C,
+) *peers.Peers[C] {
+	clients := make([]C, len(urls))
+	for i, baseURL := range urls {
+		clients[i] = newClient(httpClient, baseURL, options...)
+	}
+	return peers.New(service, setting, clients...)
 }
 
 // Handler is everything that the router answers, for a server of another making. Calls are answered while Run runs.
@@ -239,18 +265,26 @@ func (r *Router) serve(ctx context.Context) error {
 		}
 	}
 	r.logger.InfoContext(ctx, "router serves", slog.String("address", listener.Addr().String()))
-	served := make(chan error, 1)
-	go func() { served <- r.server.Serve(listener) }()
+	listeners := []net.Listener{listener}
+	if r.cfg.Inside != nil {
+		listeners = append(listeners, r.cfg.Inside)
+	}
+	served := make(chan error, len(listeners))
+	for _, l := range listeners {
+		go func() { served <- r.server.Serve(l) }()
+	}
+	var err error
+	left := len(listeners)
 	select {
-	case err := <-served:
-		return err
+	case err = <-served:
+		left--
 	case <-ctx.Done():
 	}
 	r.poller.Drain()
 	r.streams.Drain()
-	err := r.server.Shutdown(lifecycle.DrainContext(ctx))
-	if serveErr := <-served; err == nil {
-		err = serveErr
+	err = errors.Join(err, r.server.Shutdown(lifecycle.DrainContext(ctx)))
+	for range left {
+		err = errors.Join(err, <-served)
 	}
 	return err
 }

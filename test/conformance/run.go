@@ -45,6 +45,7 @@ type Clients struct {
 	Workflows wigglev1connect.WorkflowServiceClient
 	Instances wigglev1connect.InstanceServiceClient
 	Workers   wigglev1connect.WorkerServiceClient
+	Events    wigglev1connect.EventServiceClient
 	// HTTP and URL are for calls that are about the bytes on the wire.
 	HTTP *http.Client
 	URL  string
@@ -61,6 +62,7 @@ func NewClients(url string, cfg rpc.ClientConfig) (Clients, error) {
 		Workflows: wigglev1connect.NewWorkflowServiceClient(c, url, opts...),
 		Instances: wigglev1connect.NewInstanceServiceClient(c, url, opts...),
 		Workers:   wigglev1connect.NewWorkerServiceClient(c, url, opts...),
+		Events:    wigglev1connect.NewEventServiceClient(c, url, opts...),
 		HTTP:      c, URL: url,
 	}, nil
 }

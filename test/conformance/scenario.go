@@ -53,7 +53,7 @@ func Scenarios() []Scenario {
 		forks(), forkEnds(), nestings(),
 		collections(), elements(), widths(), inFlight(),
 		retries(), retryAnswers(), leases(), beats(),
-		reports(), batches(), continuations(), batched(),
+		reports(), batches(), continuations(), batched(), events(),
 		sleeps(), delays(), cancels(),
 		limits(), payloads(), numbers(),
 		starts(), routes(), versions(), registrations(),

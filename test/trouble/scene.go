@@ -34,6 +34,28 @@ func oneStep() *wiggle.Definition {
 	return wiggle.Define(workflow, func(f *wiggle.Flow) { f.Task("step") })
 }
 
+// noStep is a workflow whose instances end as they start.
+func noStep(name string) *wiggle.Definition {
+	return wiggle.Define(name, func(f *wiggle.Flow) { f.Sleep(time.Millisecond) })
+}
+
+// leads tells whether a leader process leads, as its gRPC health says.
+func leads(ctx context.Context, url string) bool {
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, url+"/grpc.health.v1.Health/Check",
+		strings.NewReader(`{"service":"leader"}`))
+	if err != nil {
+		return false
+	}
+	req.Header.Set("Content-Type", "application/json")
+	res, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return false
+	}
+	defer func() { _ = res.Body.Close() }()
+	text, err := io.ReadAll(res.Body)
+	return err == nil && strings.Contains(string(text), `_SERVING"`)
+}
+
 // startOn is a start whose ulid the topology places on a shard.
 func startOn(top *topology.Topology, shard int) *wigglev1.StartInstanceRequest {
 	for {
@@ -149,6 +171,17 @@ func (c *calls) summary() (n int, median, longest time.Duration) {
 	}
 	sorted := slices.Sorted(slices.Values(c.took))
 	return len(sorted), sorted[len(sorted)/2], sorted[len(sorted)-1]
+}
+
+// p99 is what ninety-nine in a hundred of the calls that succeeded did not exceed.
+func (c *calls) p99() time.Duration {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if len(c.took) == 0 {
+		return 0
+	}
+	sorted := slices.Sorted(slices.Values(c.took))
+	return sorted[len(sorted)*99/100]
 }
 
 // reset forgets what succeeded.

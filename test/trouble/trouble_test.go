@@ -31,7 +31,13 @@ func TestMain(m *testing.M) { cluster.Main(m, nil) }
 // start starts a cluster for a test.
 func start(t *testing.T, cfg cluster.Config) (context.Context, *cluster.Cluster, cluster.Clients) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	return startFor(t, cfg, patience)
+}
+
+// startFor is start for a test that may take so long.
+func startFor(t *testing.T, cfg cluster.Config, limit time.Duration) (context.Context, *cluster.Cluster, cluster.Clients) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), limit)
 	t.Cleanup(cancel)
 	c, err := cluster.Start(ctx, cfg)
 	if err != nil {

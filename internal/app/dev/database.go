@@ -57,6 +57,12 @@ func (s *Stack) startDatabase(ctx context.Context) error {
 	if err := s.createDatabases(ctx); err != nil {
 		return err
 	}
+	if err := s.startReplicas(ctx); err != nil {
+		return err
+	}
+	if err := s.describe(); err != nil {
+		return err
+	}
 	s.offerStatistics(ctx)
 	return s.writeState(state{Shards: s.opts.Shards})
 }
@@ -75,9 +81,11 @@ func (s *Stack) explain(err error) error {
 }
 
 func (s *Stack) reset() error {
-	err := devstack.Reset(s.DataDir)
-	if err != nil {
+	if err := devstack.Reset(s.DataDir); err != nil {
 		return s.explain(err)
+	}
+	if err := os.RemoveAll(filepath.Join(s.DataDir, "nats")); err != nil {
+		return fmt.Errorf("reset: %w", err)
 	}
 	if err := os.Remove(filepath.Join(s.DataDir, stateFile)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("reset: %w", err)
@@ -96,30 +104,63 @@ func (s *Stack) dataMajor() int {
 	return major
 }
 
-// databaseName is a shard's database.
-func databaseName(shard int) string { return fmt.Sprintf("wiggle_s%d", shard) }
+// searchShard holds the documents of the search index. Its number leaves room for instance shards, which may become more.
+const searchShard = 100
 
-// createDatabases makes what is missing, and the topology over all: home and auth are on shard 0.
+// databaseName is a shard's database.
+func databaseName(shard int) string {
+	if shard == searchShard {
+		return "wiggle_search"
+	}
+	return fmt.Sprintf("wiggle_s%d", shard)
+}
+
+// createDatabases makes what is missing.
 func (s *Stack) createDatabases(ctx context.Context) error {
-	document := topology.Document{Generations: []topology.DocumentGeneration{{
-		ID: 1, ActiveFrom: time.Unix(0, 0).UTC(), Weights: map[int]float64{},
-	}}}
-	document.Defaults.Pool = poolSize
+	shards := []int{}
 	for shard := range s.opts.Shards {
+		shards = append(shards, shard)
+	}
+	for _, shard := range append(shards, searchShard) {
 		name := databaseName(shard)
 		if err := s.server.CreateDatabase(ctx, name); err != nil {
 			return err
 		}
+		s.Databases = append(s.Databases, Database{Shard: shard, Name: name, URL: s.server.TCPURL(name)})
+	}
+	return nil
+}
+
+// describe makes the topology: home and auth are on shard 0, search has a shard of its own, and every replica of the
+// server is one of each instance shard.
+func (s *Stack) describe() error {
+	document := topology.Document{Generations: []topology.DocumentGeneration{{
+		ID: 1, ActiveFrom: time.Unix(0, 0).UTC(), Weights: map[int]float64{},
+	}}}
+	document.Defaults.Pool, document.Defaults.ReplicaPool = poolSize, poolSize
+	for i := range s.Databases {
+		d := &s.Databases[i]
 		roles := topology.Roles{topology.RoleInstances}
-		if shard == 0 {
+		switch d.Shard {
+		case 0:
 			roles = append(roles, topology.RoleHome, topology.RoleAuth)
+		case searchShard:
+			roles = topology.Roles{topology.RoleSearch}
 		}
-		document.Generations[0].Weights[shard] = 1
-		document.Shards = append(document.Shards, topology.DocumentShard{
-			ID: shard, State: topology.StateActive, Roles: roles,
-			Primary: &topology.DocumentMember{URL: topology.NewCredential(s.server.TCPURL(name))},
-		})
-		s.Databases = append(s.Databases, Database{Shard: shard, Name: name, URL: s.server.TCPURL(name), Roles: roles.String()})
+		shard := topology.DocumentShard{
+			ID: d.Shard, State: topology.StateActive, Roles: roles,
+			Primary: &topology.DocumentMember{URL: topology.NewCredential(d.URL)},
+		}
+		if roles.Has(topology.RoleInstances) {
+			document.Generations[0].Weights[d.Shard] = 1
+			for _, replica := range s.replicas {
+				url := replica.TCPURL(d.Name)
+				shard.Replicas = append(shard.Replicas, topology.DocumentMember{URL: topology.NewCredential(url)})
+				d.Replicas = append(d.Replicas, url)
+			}
+		}
+		d.Roles = roles
+		document.Shards = append(document.Shards, shard)
 	}
 	text, err := json.Marshal(document)
 	if err != nil {
@@ -184,10 +225,15 @@ func (s *Stack) databaseEnded() error {
 	return fmt.Errorf("PostgreSQL has ended by itself; the end of %s says why", s.LogFile)
 }
 
-// stopDatabase leaves no process behind, however little time is left.
+// stopDatabase leaves no process behind, however little time is left. Replicas go first: they are told the rest of the log
+// for nothing otherwise.
 func (s *Stack) stopDatabase(ctx context.Context) error {
-	if s.server == nil {
-		return nil
+	var errs []error
+	for _, replica := range s.replicas {
+		errs = append(errs, replica.Stop(context.WithoutCancel(ctx)))
 	}
-	return s.server.Stop(context.WithoutCancel(ctx))
+	if s.server != nil {
+		errs = append(errs, s.server.Stop(context.WithoutCancel(ctx)))
+	}
+	return errors.Join(errs...)
 }

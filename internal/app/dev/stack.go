@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"path/filepath"
 	"strconv"
 	"syscall"
 	"time"
@@ -15,13 +16,16 @@ import (
 	"github.com/wiggle-run/wiggle/internal/app"
 	"github.com/wiggle-run/wiggle/internal/demo"
 	"github.com/wiggle-run/wiggle/internal/devstack"
+	"github.com/wiggle-run/wiggle/pkg/bus"
 	"github.com/wiggle-run/wiggle/pkg/lifecycle"
 	"github.com/wiggle-run/wiggle/pkg/process"
 	"github.com/wiggle-run/wiggle/pkg/telemetry"
 	"github.com/wiggle-run/wiggle/pkg/topology"
 	wiggle "github.com/wiggle-run/wiggle/sdk/go"
 	"github.com/wiggle-run/wiggle/services/instances"
+	"github.com/wiggle-run/wiggle/services/leader"
 	"github.com/wiggle-run/wiggle/services/router"
+	"github.com/wiggle-run/wiggle/services/search"
 )
 
 // Options say what to run.
@@ -34,6 +38,8 @@ type Options struct {
 	Port int
 	// Shards is how many instance shards there are.
 	Shards int
+	// Replicas is how many streaming replicas the server has, at most MaxReplicas. Each is a replica of every shard.
+	Replicas int
 	// Workers is how many workers serve the sample workflow, each with Concurrency handlers.
 	Workers, Concurrency int
 	// Durable is whether commits are flushed to disk.
@@ -56,6 +62,8 @@ type Stack struct {
 	Postgres devstack.Installation
 	// Databases are the shards' in order.
 	Databases []Database
+	// NATSURL is where NATS, which carries the event log, takes connections; NATSDir is where it keeps it.
+	NATSURL, NATSDir string
 	// Client talks to the router over the network, as any other client would.
 	Client *wiggle.Client
 	// Shop has the handlers of the sample workflow, which is registered as Workflow.
@@ -66,7 +74,9 @@ type Stack struct {
 
 	opts     Options
 	listener net.Listener
+	nats     *devstack.NATS
 	server   *devstack.Server
+	replicas []*devstack.Server
 	topology *topology.Topology
 	logger   *slog.Logger
 }
@@ -78,7 +88,9 @@ type Database struct {
 	// URL is for psql and the like.
 	URL string
 	// Roles of the shard.
-	Roles string
+	Roles topology.Roles
+	// Replicas are the URLs of its replicas.
+	Replicas []string
 }
 
 const (
@@ -106,10 +118,26 @@ func Run(ctx context.Context, opts Options) error {
 	defer func() { _ = s.listener.Close() }()
 	s.URL = "http://" + s.listener.Addr().String()
 	if err = s.startDatabase(ctx); err == nil {
+		err = s.startNATS()
+	}
+	if err == nil {
 		err = s.serve(ctx, began)
+	}
+	if s.nats != nil {
+		s.nats.Stop()
 	}
 	// Also where serve has stopped it already, which does no harm, or was itself stopped before it began.
 	return errors.Join(err, s.stopDatabase(ctx))
+}
+
+// startNATS brings the NATS server up. It is within this process.
+func (s *Stack) startNATS() (err error) {
+	s.NATSDir = filepath.Join(s.DataDir, "nats")
+	if s.nats, err = devstack.StartNATS(devstack.NATSConfig{Dir: s.NATSDir}); err != nil {
+		return err
+	}
+	s.NATSURL = s.nats.URL()
+	return nil
 }
 
 func listen(ctx context.Context, port int) (net.Listener, error) {
@@ -133,9 +161,13 @@ func (s *Stack) serve(ctx context.Context, began time.Time) error {
 		return err
 	}
 	s.logger = equipment.Logger
-	all, err := app.NewAll(
-		router.Config{Listener: s.listener, Grace: grace},
-		instances.Config{Topology: s.topology, Grace: grace}, equipment)
+	all, err := app.NewAll(app.Services{
+		Topology:  s.topology,
+		Router:    router.Config{Listener: s.listener, Grace: grace},
+		Instances: instances.Config{Grace: grace},
+		Leader:    leader.Config{NATS: bus.Config{URLs: []string{s.NATSURL}}, Grace: grace},
+		Search:    search.Config{NATS: bus.Config{URLs: []string{s.NATSURL}}, Grace: grace},
+	}, equipment)
 	if err != nil {
 		return err
 	}

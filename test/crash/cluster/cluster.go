@@ -29,7 +29,14 @@ type Config struct {
 	Processes int
 	// Down are shards whose servers are not started.
 	Down []int
+	// Leaders is how many leader processes stand by.
+	Leaders int
+	// Search adds a search process with a shard of its own, and NATS, which carries the event log.
+	Search bool
 }
+
+// SearchShard is the number of the search shard. Its server is the last of Databases.
+const SearchShard = 100
 
 // Cluster is a cluster of processes.
 type Cluster struct {
@@ -40,11 +47,17 @@ type Cluster struct {
 	// Instances are the instances processes, Router the router.
 	Instances []*Process
 	Router    *Process
+	// Leaders are the leader processes. Search and NATS are nil where there are none.
+	Leaders      []*Process
+	Search, NATS *Process
+	// NATSURL is where NATS takes connections, NATSDir where it keeps the stream.
+	NATSURL, NATSDir string
 	// Topology describes the shards.
 	Topology *topology.Topology
 
 	routerURL     string
 	instancesURLs []string
+	leaderURLs    []string
 	processes     []*Process
 }
 
@@ -68,34 +81,78 @@ func Start(ctx context.Context, cfg Config) (*Cluster, error) {
 }
 
 func (c *Cluster) start(ctx context.Context, cfg Config) error {
-	ports, err := choosePorts(cfg.Shards + cfg.Processes + 1)
+	shards := cfg.Shards
+	if cfg.Search {
+		shards++
+	}
+	ports, err := choosePorts(shards + cfg.Processes + cfg.Leaders + 3)
 	if err != nil {
 		return err
 	}
-	doc, err := c.startDatabases(ctx, cfg, ports[:cfg.Shards])
+	doc, err := c.startDatabases(ctx, cfg, ports[:shards])
 	if err != nil {
 		return err
 	}
 	if c.Topology, err = parse(doc); err != nil {
 		return err
 	}
-	ports = ports[cfg.Shards:]
+	ports = ports[shards:]
+	address := func() string {
+		port := ports[0]
+		ports = ports[1:]
+		return "127.0.0.1:" + strconv.Itoa(port)
+	}
+	routerConfig := serviceConfig{Address: address(), Topology: doc}
+	c.routerURL = "http://" + routerConfig.Address
 	for i := range cfg.Processes {
-		address := "127.0.0.1:" + strconv.Itoa(ports[i])
-		c.instancesURLs = append(c.instancesURLs, "http://"+address)
-		p, err := c.startService("instances-"+strconv.Itoa(i), roleInstances, serviceConfig{Address: address, Topology: doc})
+		at := address()
+		c.instancesURLs = append(c.instancesURLs, "http://"+at)
+		p, err := c.startService("instances-"+strconv.Itoa(i), roleInstances, serviceConfig{Address: at, Topology: doc})
 		if err != nil {
 			return err
 		}
 		c.Instances = append(c.Instances, p)
 	}
-	address := "127.0.0.1:" + strconv.Itoa(ports[cfg.Processes])
-	c.routerURL = "http://" + address
-	c.Router, err = c.startService("router", roleRouter, serviceConfig{Address: address, Topology: doc, Instances: c.instancesURLs})
+	routerConfig.Instances = c.instancesURLs
+	if err := c.startFollowers(cfg, doc, address, &routerConfig); err != nil {
+		return err
+	}
+	c.Router, err = c.startService("router", roleRouter, routerConfig)
 	return err
 }
 
-func (c *Cluster) startService(name, role string, cfg serviceConfig) (*Process, error) {
+// startFollowers starts what the hot path does not need: NATS, leaders, search.
+func (c *Cluster) startFollowers(cfg Config, doc topology.Document, address func() string, router *serviceConfig) (err error) {
+	common := serviceConfig{Topology: doc, Routers: []string{c.routerURL}}
+	if cfg.Search {
+		at := address()
+		c.NATSURL, c.NATSDir = "nats://"+at, filepath.Join(c.Dir, "nats")
+		common.NATS = []string{c.NATSURL}
+		if c.NATS, err = c.startService("nats", roleNATS, natsConfig{Address: at, Dir: c.NATSDir}); err != nil {
+			return err
+		}
+	}
+	for i := range cfg.Leaders {
+		leader := common
+		leader.Address = address()
+		router.Leaders = append(router.Leaders, "http://"+leader.Address)
+		p, err := c.startService("leader-"+strconv.Itoa(i), roleLeader, leader)
+		if err != nil {
+			return err
+		}
+		c.Leaders = append(c.Leaders, p)
+	}
+	c.leaderURLs = router.Leaders
+	if cfg.Search {
+		search := common
+		search.Address = address()
+		router.Search = []string{"http://" + search.Address}
+		c.Search, err = c.startService("search", roleSearch, search)
+	}
+	return err
+}
+
+func (c *Cluster) startService(name, role string, cfg any) (*Process, error) {
 	p, err := c.NewProcess(name, role, cfg)
 	if err != nil {
 		return nil, err
@@ -113,13 +170,18 @@ func (c *Cluster) startDatabases(ctx context.Context, cfg Config, ports []int) (
 		name := "postgres-" + strconv.Itoa(i)
 		db := newDatabase(name, filepath.Join(c.Dir, name), port)
 		c.Databases = append(c.Databases, db)
-		roles := topology.Roles{topology.RoleInstances}
-		if i == 0 {
+		id, roles := i, topology.Roles{topology.RoleInstances}
+		switch i {
+		case 0:
 			roles = append(roles, topology.RoleHome, topology.RoleAuth)
+		case cfg.Shards:
+			id, roles = SearchShard, topology.Roles{topology.RoleSearch}
 		}
-		doc.Generations[0].Weights[i] = 1
+		if roles.Has(topology.RoleInstances) {
+			doc.Generations[0].Weights[id] = 1
+		}
 		doc.Shards = append(doc.Shards, topology.DocumentShard{
-			ID: i, State: topology.StateActive, Roles: roles,
+			ID: id, State: topology.StateActive, Roles: roles,
 			Primary: &topology.DocumentMember{URL: topology.NewCredential(db.URL())},
 		})
 		go func() {
@@ -142,6 +204,9 @@ func (c *Cluster) RouterURL() string { return c.routerURL }
 
 // InstancesURL is where the i-th instances process answers.
 func (c *Cluster) InstancesURL(i int) string { return c.instancesURLs[i] }
+
+// LeaderURL is where the i-th leader process answers.
+func (c *Cluster) LeaderURL(i int) string { return c.leaderURLs[i] }
 
 // WaitReady waits until the router finds every shard served.
 func (c *Cluster) WaitReady(ctx context.Context) error {
@@ -205,6 +270,9 @@ type Clients struct {
 	Workflows wigglev1connect.WorkflowServiceClient
 	Instances wigglev1connect.InstanceServiceClient
 	Workers   wigglev1connect.WorkerServiceClient
+	Events    wigglev1connect.EventServiceClient
+	Schedules wigglev1connect.ScheduleServiceClient
+	Search    wigglev1connect.SearchServiceClient
 }
 
 // Dial makes clients; nothing is called yet.
@@ -219,5 +287,8 @@ func Dial(url string) (Clients, error) {
 		Workflows: wigglev1connect.NewWorkflowServiceClient(c, url, opts...),
 		Instances: wigglev1connect.NewInstanceServiceClient(c, url, opts...),
 		Workers:   wigglev1connect.NewWorkerServiceClient(c, url, opts...),
+		Events:    wigglev1connect.NewEventServiceClient(c, url, opts...),
+		Schedules: wigglev1connect.NewScheduleServiceClient(c, url, opts...),
+		Search:    wigglev1connect.NewSearchServiceClient(c, url, opts...),
 	}, nil
 }

@@ -13,10 +13,14 @@ import (
 	"testing"
 	"time"
 
+	"github.com/wiggle-run/wiggle/internal/devstack"
+	"github.com/wiggle-run/wiggle/pkg/bus"
 	"github.com/wiggle-run/wiggle/pkg/lifecycle"
 	"github.com/wiggle-run/wiggle/pkg/topology"
 	"github.com/wiggle-run/wiggle/services/instances"
+	"github.com/wiggle-run/wiggle/services/leader"
 	"github.com/wiggle-run/wiggle/services/router"
+	"github.com/wiggle-run/wiggle/services/search"
 )
 
 // The environment of a child: what it is, and its configuration as JSON.
@@ -29,6 +33,9 @@ const (
 const (
 	roleInstances = "instances"
 	roleRouter    = "router"
+	roleLeader    = "leader"
+	roleSearch    = "search"
+	roleNATS      = "nats"
 )
 
 const (
@@ -53,11 +60,8 @@ func Main(m *testing.M, roles map[string]Role) {
 		os.Exit(m.Run())
 	}
 	role := roles[name]
-	switch name {
-	case roleInstances:
-		role = runInstances
-	case roleRouter:
-		role = runRouter
+	if own := ownRoles()[name]; own != nil {
+		role = own
 	}
 	if role == nil {
 		fmt.Fprintf(os.Stderr, "there is no role %q\n", name)
@@ -75,6 +79,12 @@ func Main(m *testing.M, roles map[string]Role) {
 	os.Exit(0)
 }
 
+func ownRoles() map[string]Role {
+	return map[string]Role{
+		roleInstances: runInstances, roleRouter: runRouter, roleLeader: runLeader, roleSearch: runSearch, roleNATS: runNATS,
+	}
+}
+
 // exitWithParent ends the process when the parent, who holds the other end of
 // standard input, is gone.
 func exitWithParent() {
@@ -84,9 +94,21 @@ func exitWithParent() {
 
 // serviceConfig configures the roles that every cluster has.
 type serviceConfig struct {
-	Address   string            `json:"address"`
-	Topology  topology.Document `json:"topology"`
-	Instances []string          `json:"instances,omitempty"` // URLs, for the router
+	Address  string            `json:"address"`
+	Topology topology.Document `json:"topology"`
+	// URLs, for the router.
+	Instances []string `json:"instances,omitempty"`
+	Leaders   []string `json:"leaders,omitempty"`
+	Search    []string `json:"search,omitempty"`
+	// URLs, for leader and search.
+	Routers []string `json:"routers,omitempty"`
+	NATS    []string `json:"nats,omitempty"`
+}
+
+// natsConfig configures the NATS server.
+type natsConfig struct {
+	Address string `json:"address"`
+	Dir     string `json:"dir"`
 }
 
 func (c *serviceConfig) read(config []byte) (*topology.Topology, error) {
@@ -134,12 +156,75 @@ func runRouter(ctx context.Context, config []byte, log *slog.Logger) error {
 		return err
 	}
 	r, err := router.New(router.Config{
-		Topology: top, InstancesURLs: c.Instances, Listener: listener, Grace: grace, Release: "test", Logger: log,
+		Topology: top, InstancesURLs: c.Instances, LeaderURLs: c.Leaders, SearchURLs: c.Search,
+		Listener: listener, Grace: grace, Release: "test", Logger: log,
 	})
 	if err != nil {
 		return err
 	}
 	return r.Run(ctx)
+}
+
+func runLeader(ctx context.Context, config []byte, log *slog.Logger) error {
+	var c serviceConfig
+	top, err := c.read(config)
+	if err != nil {
+		return err
+	}
+	listener, err := listen(ctx, c.Address)
+	if err != nil {
+		return err
+	}
+	s, err := leader.New(leader.Config{
+		Topology: top, Listener: listener, NATS: bus.Config{URLs: c.NATS}, RouterURLs: c.Routers, Grace: grace, Release: "test",
+		Logger: log,
+	})
+	if err != nil {
+		return err
+	}
+	return s.Run(ctx)
+}
+
+func runSearch(ctx context.Context, config []byte, log *slog.Logger) error {
+	var c serviceConfig
+	top, err := c.read(config)
+	if err != nil {
+		return err
+	}
+	listener, err := listen(ctx, c.Address)
+	if err != nil {
+		return err
+	}
+	s, err := search.New(search.Config{
+		Topology: top, Listener: listener, NATS: bus.Config{URLs: c.NATS}, RouterURLs: c.Routers, Grace: grace, Release: "test",
+		Logger: log,
+	})
+	if err != nil {
+		return err
+	}
+	return s.Run(ctx)
+}
+
+func runNATS(ctx context.Context, config []byte, _ *slog.Logger) error {
+	var c natsConfig
+	if err := json.Unmarshal(config, &c); err != nil {
+		return fmt.Errorf("read configuration: %w", err)
+	}
+	address, err := net.ResolveTCPAddr("tcp", c.Address)
+	if err != nil {
+		return err
+	}
+	for end := time.Now().Add(bindTime); ; {
+		s, err := devstack.StartNATS(devstack.NATSConfig{Dir: c.Dir, Port: address.Port})
+		if err == nil {
+			<-ctx.Done()
+			s.Stop()
+			return nil
+		}
+		if time.Now().After(end) || !Pause(ctx, bindPause) {
+			return err
+		}
+	}
 }
 
 // listen takes a port, waiting for whoever has it to go.

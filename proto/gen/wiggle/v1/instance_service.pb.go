@@ -682,7 +682,10 @@ type Instance struct {
 	// GetInstance.
 	Tokens []*Token `protobuf:"bytes,11,rep,name=tokens,proto3" json:"tokens,omitempty"`
 	// How many tokens are not settled. Filled by GetInstance.
-	ActiveTokens  int32 `protobuf:"varint,12,opt,name=active_tokens,json=activeTokens,proto3" json:"active_tokens,omitempty"`
+	ActiveTokens int32 `protobuf:"varint,12,opt,name=active_tokens,json=activeTokens,proto3" json:"active_tokens,omitempty"`
+	// Rises with each entry of the instance's own history: its start, its end. What its
+	// tokens do meanwhile does not count.
+	Revision      int32 `protobuf:"varint,15,opt,name=revision,proto3" json:"revision,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -797,6 +800,13 @@ func (x *Instance) GetTokens() []*Token {
 func (x *Instance) GetActiveTokens() int32 {
 	if x != nil {
 		return x.ActiveTokens
+	}
+	return 0
+}
+
+func (x *Instance) GetRevision() int32 {
+	if x != nil {
+		return x.Revision
 	}
 	return 0
 }
@@ -1120,6 +1130,241 @@ func (x *GetInstanceResponse) GetInstance() *Instance {
 	return nil
 }
 
+// GetInstancesRequest names instances.
+type GetInstancesRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The instances, at most 1000.
+	Instances     []*InstanceRef `protobuf:"bytes,1,rep,name=instances,proto3" json:"instances,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetInstancesRequest) Reset() {
+	*x = GetInstancesRequest{}
+	mi := &file_wiggle_v1_instance_service_proto_msgTypes[10]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetInstancesRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetInstancesRequest) ProtoMessage() {}
+
+func (x *GetInstancesRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_wiggle_v1_instance_service_proto_msgTypes[10]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetInstancesRequest.ProtoReflect.Descriptor instead.
+func (*GetInstancesRequest) Descriptor() ([]byte, []int) {
+	return file_wiggle_v1_instance_service_proto_rawDescGZIP(), []int{10}
+}
+
+func (x *GetInstancesRequest) GetInstances() []*InstanceRef {
+	if x != nil {
+		return x.Instances
+	}
+	return nil
+}
+
+// InstanceRef names an instance at a revision or later.
+type InstanceRef struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Id of the instance.
+	InstanceId string `protobuf:"bytes,1,opt,name=instance_id,json=instanceId,proto3" json:"instance_id,omitempty"`
+	// The answer is no older than this revision. 0 means whatever a replica has that
+	// lags within its bound.
+	MinRevision   int32 `protobuf:"varint,2,opt,name=min_revision,json=minRevision,proto3" json:"min_revision,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *InstanceRef) Reset() {
+	*x = InstanceRef{}
+	mi := &file_wiggle_v1_instance_service_proto_msgTypes[11]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *InstanceRef) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*InstanceRef) ProtoMessage() {}
+
+func (x *InstanceRef) ProtoReflect() protoreflect.Message {
+	mi := &file_wiggle_v1_instance_service_proto_msgTypes[11]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use InstanceRef.ProtoReflect.Descriptor instead.
+func (*InstanceRef) Descriptor() ([]byte, []int) {
+	return file_wiggle_v1_instance_service_proto_rawDescGZIP(), []int{11}
+}
+
+func (x *InstanceRef) GetInstanceId() string {
+	if x != nil {
+		return x.InstanceId
+	}
+	return ""
+}
+
+func (x *InstanceRef) GetMinRevision() int32 {
+	if x != nil {
+		return x.MinRevision
+	}
+	return 0
+}
+
+// GetInstancesResponse answers each instance, in the order of the request.
+type GetInstancesResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The outcomes.
+	Outcomes      []*InstanceOutcome `protobuf:"bytes,1,rep,name=outcomes,proto3" json:"outcomes,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetInstancesResponse) Reset() {
+	*x = GetInstancesResponse{}
+	mi := &file_wiggle_v1_instance_service_proto_msgTypes[12]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetInstancesResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetInstancesResponse) ProtoMessage() {}
+
+func (x *GetInstancesResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_wiggle_v1_instance_service_proto_msgTypes[12]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetInstancesResponse.ProtoReflect.Descriptor instead.
+func (*GetInstancesResponse) Descriptor() ([]byte, []int) {
+	return file_wiggle_v1_instance_service_proto_rawDescGZIP(), []int{12}
+}
+
+func (x *GetInstancesResponse) GetOutcomes() []*InstanceOutcome {
+	if x != nil {
+		return x.Outcomes
+	}
+	return nil
+}
+
+// InstanceOutcome is the outcome of one instance of a batch.
+type InstanceOutcome struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// What became of it.
+	//
+	// Types that are valid to be assigned to Outcome:
+	//
+	//	*InstanceOutcome_Instance
+	//	*InstanceOutcome_Fault
+	Outcome       isInstanceOutcome_Outcome `protobuf_oneof:"outcome"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *InstanceOutcome) Reset() {
+	*x = InstanceOutcome{}
+	mi := &file_wiggle_v1_instance_service_proto_msgTypes[13]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *InstanceOutcome) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*InstanceOutcome) ProtoMessage() {}
+
+func (x *InstanceOutcome) ProtoReflect() protoreflect.Message {
+	mi := &file_wiggle_v1_instance_service_proto_msgTypes[13]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use InstanceOutcome.ProtoReflect.Descriptor instead.
+func (*InstanceOutcome) Descriptor() ([]byte, []int) {
+	return file_wiggle_v1_instance_service_proto_rawDescGZIP(), []int{13}
+}
+
+func (x *InstanceOutcome) GetOutcome() isInstanceOutcome_Outcome {
+	if x != nil {
+		return x.Outcome
+	}
+	return nil
+}
+
+func (x *InstanceOutcome) GetInstance() *Instance {
+	if x != nil {
+		if x, ok := x.Outcome.(*InstanceOutcome_Instance); ok {
+			return x.Instance
+		}
+	}
+	return nil
+}
+
+func (x *InstanceOutcome) GetFault() *Fault {
+	if x != nil {
+		if x, ok := x.Outcome.(*InstanceOutcome_Fault); ok {
+			return x.Fault
+		}
+	}
+	return nil
+}
+
+type isInstanceOutcome_Outcome interface {
+	isInstanceOutcome_Outcome()
+}
+
+type InstanceOutcome_Instance struct {
+	// The instance, with its context and without its tokens.
+	Instance *Instance `protobuf:"bytes,1,opt,name=instance,proto3,oneof"`
+}
+
+type InstanceOutcome_Fault struct {
+	// It could not be read. NOT_FOUND is said by the primary alone.
+	Fault *Fault `protobuf:"bytes,2,opt,name=fault,proto3,oneof"`
+}
+
+func (*InstanceOutcome_Instance) isInstanceOutcome_Outcome() {}
+
+func (*InstanceOutcome_Fault) isInstanceOutcome_Outcome() {}
+
 // GetHistoryRequest asks for the history of an instance.
 type GetHistoryRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1135,7 +1380,7 @@ type GetHistoryRequest struct {
 
 func (x *GetHistoryRequest) Reset() {
 	*x = GetHistoryRequest{}
-	mi := &file_wiggle_v1_instance_service_proto_msgTypes[10]
+	mi := &file_wiggle_v1_instance_service_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1147,7 +1392,7 @@ func (x *GetHistoryRequest) String() string {
 func (*GetHistoryRequest) ProtoMessage() {}
 
 func (x *GetHistoryRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_wiggle_v1_instance_service_proto_msgTypes[10]
+	mi := &file_wiggle_v1_instance_service_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1160,7 +1405,7 @@ func (x *GetHistoryRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetHistoryRequest.ProtoReflect.Descriptor instead.
 func (*GetHistoryRequest) Descriptor() ([]byte, []int) {
-	return file_wiggle_v1_instance_service_proto_rawDescGZIP(), []int{10}
+	return file_wiggle_v1_instance_service_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *GetHistoryRequest) GetInstanceId() string {
@@ -1197,7 +1442,7 @@ type GetHistoryResponse struct {
 
 func (x *GetHistoryResponse) Reset() {
 	*x = GetHistoryResponse{}
-	mi := &file_wiggle_v1_instance_service_proto_msgTypes[11]
+	mi := &file_wiggle_v1_instance_service_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1209,7 +1454,7 @@ func (x *GetHistoryResponse) String() string {
 func (*GetHistoryResponse) ProtoMessage() {}
 
 func (x *GetHistoryResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_wiggle_v1_instance_service_proto_msgTypes[11]
+	mi := &file_wiggle_v1_instance_service_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1222,7 +1467,7 @@ func (x *GetHistoryResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetHistoryResponse.ProtoReflect.Descriptor instead.
 func (*GetHistoryResponse) Descriptor() ([]byte, []int) {
-	return file_wiggle_v1_instance_service_proto_rawDescGZIP(), []int{11}
+	return file_wiggle_v1_instance_service_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *GetHistoryResponse) GetEntries() []*HistoryEntry {
@@ -1292,7 +1537,7 @@ type HistoryEntry struct {
 
 func (x *HistoryEntry) Reset() {
 	*x = HistoryEntry{}
-	mi := &file_wiggle_v1_instance_service_proto_msgTypes[12]
+	mi := &file_wiggle_v1_instance_service_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1304,7 +1549,7 @@ func (x *HistoryEntry) String() string {
 func (*HistoryEntry) ProtoMessage() {}
 
 func (x *HistoryEntry) ProtoReflect() protoreflect.Message {
-	mi := &file_wiggle_v1_instance_service_proto_msgTypes[12]
+	mi := &file_wiggle_v1_instance_service_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1317,7 +1562,7 @@ func (x *HistoryEntry) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HistoryEntry.ProtoReflect.Descriptor instead.
 func (*HistoryEntry) Descriptor() ([]byte, []int) {
-	return file_wiggle_v1_instance_service_proto_rawDescGZIP(), []int{12}
+	return file_wiggle_v1_instance_service_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *HistoryEntry) GetKind() HistoryKind {
@@ -1480,7 +1725,7 @@ type WaitInstanceRequest struct {
 
 func (x *WaitInstanceRequest) Reset() {
 	*x = WaitInstanceRequest{}
-	mi := &file_wiggle_v1_instance_service_proto_msgTypes[13]
+	mi := &file_wiggle_v1_instance_service_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1492,7 +1737,7 @@ func (x *WaitInstanceRequest) String() string {
 func (*WaitInstanceRequest) ProtoMessage() {}
 
 func (x *WaitInstanceRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_wiggle_v1_instance_service_proto_msgTypes[13]
+	mi := &file_wiggle_v1_instance_service_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1505,7 +1750,7 @@ func (x *WaitInstanceRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WaitInstanceRequest.ProtoReflect.Descriptor instead.
 func (*WaitInstanceRequest) Descriptor() ([]byte, []int) {
-	return file_wiggle_v1_instance_service_proto_rawDescGZIP(), []int{13}
+	return file_wiggle_v1_instance_service_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *WaitInstanceRequest) GetInstanceId() string {
@@ -1535,7 +1780,7 @@ type WaitInstanceResponse struct {
 
 func (x *WaitInstanceResponse) Reset() {
 	*x = WaitInstanceResponse{}
-	mi := &file_wiggle_v1_instance_service_proto_msgTypes[14]
+	mi := &file_wiggle_v1_instance_service_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1547,7 +1792,7 @@ func (x *WaitInstanceResponse) String() string {
 func (*WaitInstanceResponse) ProtoMessage() {}
 
 func (x *WaitInstanceResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_wiggle_v1_instance_service_proto_msgTypes[14]
+	mi := &file_wiggle_v1_instance_service_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1560,7 +1805,7 @@ func (x *WaitInstanceResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WaitInstanceResponse.ProtoReflect.Descriptor instead.
 func (*WaitInstanceResponse) Descriptor() ([]byte, []int) {
-	return file_wiggle_v1_instance_service_proto_rawDescGZIP(), []int{14}
+	return file_wiggle_v1_instance_service_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *WaitInstanceResponse) GetInstance() *Instance {
@@ -1596,7 +1841,7 @@ type InstanceFilter struct {
 
 func (x *InstanceFilter) Reset() {
 	*x = InstanceFilter{}
-	mi := &file_wiggle_v1_instance_service_proto_msgTypes[15]
+	mi := &file_wiggle_v1_instance_service_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1608,7 +1853,7 @@ func (x *InstanceFilter) String() string {
 func (*InstanceFilter) ProtoMessage() {}
 
 func (x *InstanceFilter) ProtoReflect() protoreflect.Message {
-	mi := &file_wiggle_v1_instance_service_proto_msgTypes[15]
+	mi := &file_wiggle_v1_instance_service_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1621,7 +1866,7 @@ func (x *InstanceFilter) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InstanceFilter.ProtoReflect.Descriptor instead.
 func (*InstanceFilter) Descriptor() ([]byte, []int) {
-	return file_wiggle_v1_instance_service_proto_rawDescGZIP(), []int{15}
+	return file_wiggle_v1_instance_service_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *InstanceFilter) GetNamespace() string {
@@ -1676,7 +1921,7 @@ type ListInstancesRequest struct {
 
 func (x *ListInstancesRequest) Reset() {
 	*x = ListInstancesRequest{}
-	mi := &file_wiggle_v1_instance_service_proto_msgTypes[16]
+	mi := &file_wiggle_v1_instance_service_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1688,7 +1933,7 @@ func (x *ListInstancesRequest) String() string {
 func (*ListInstancesRequest) ProtoMessage() {}
 
 func (x *ListInstancesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_wiggle_v1_instance_service_proto_msgTypes[16]
+	mi := &file_wiggle_v1_instance_service_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1701,7 +1946,7 @@ func (x *ListInstancesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListInstancesRequest.ProtoReflect.Descriptor instead.
 func (*ListInstancesRequest) Descriptor() ([]byte, []int) {
-	return file_wiggle_v1_instance_service_proto_rawDescGZIP(), []int{16}
+	return file_wiggle_v1_instance_service_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *ListInstancesRequest) GetFilter() *InstanceFilter {
@@ -1747,7 +1992,7 @@ type ListInstancesResponse struct {
 
 func (x *ListInstancesResponse) Reset() {
 	*x = ListInstancesResponse{}
-	mi := &file_wiggle_v1_instance_service_proto_msgTypes[17]
+	mi := &file_wiggle_v1_instance_service_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1759,7 +2004,7 @@ func (x *ListInstancesResponse) String() string {
 func (*ListInstancesResponse) ProtoMessage() {}
 
 func (x *ListInstancesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_wiggle_v1_instance_service_proto_msgTypes[17]
+	mi := &file_wiggle_v1_instance_service_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1772,7 +2017,7 @@ func (x *ListInstancesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListInstancesResponse.ProtoReflect.Descriptor instead.
 func (*ListInstancesResponse) Descriptor() ([]byte, []int) {
-	return file_wiggle_v1_instance_service_proto_rawDescGZIP(), []int{17}
+	return file_wiggle_v1_instance_service_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *ListInstancesResponse) GetInstances() []*Instance {
@@ -1809,7 +2054,7 @@ type CountInstancesRequest struct {
 
 func (x *CountInstancesRequest) Reset() {
 	*x = CountInstancesRequest{}
-	mi := &file_wiggle_v1_instance_service_proto_msgTypes[18]
+	mi := &file_wiggle_v1_instance_service_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1821,7 +2066,7 @@ func (x *CountInstancesRequest) String() string {
 func (*CountInstancesRequest) ProtoMessage() {}
 
 func (x *CountInstancesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_wiggle_v1_instance_service_proto_msgTypes[18]
+	mi := &file_wiggle_v1_instance_service_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1834,7 +2079,7 @@ func (x *CountInstancesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CountInstancesRequest.ProtoReflect.Descriptor instead.
 func (*CountInstancesRequest) Descriptor() ([]byte, []int) {
-	return file_wiggle_v1_instance_service_proto_rawDescGZIP(), []int{18}
+	return file_wiggle_v1_instance_service_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *CountInstancesRequest) GetFilter() *InstanceFilter {
@@ -1866,7 +2111,7 @@ type CountInstancesResponse struct {
 
 func (x *CountInstancesResponse) Reset() {
 	*x = CountInstancesResponse{}
-	mi := &file_wiggle_v1_instance_service_proto_msgTypes[19]
+	mi := &file_wiggle_v1_instance_service_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1878,7 +2123,7 @@ func (x *CountInstancesResponse) String() string {
 func (*CountInstancesResponse) ProtoMessage() {}
 
 func (x *CountInstancesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_wiggle_v1_instance_service_proto_msgTypes[19]
+	mi := &file_wiggle_v1_instance_service_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1891,7 +2136,7 @@ func (x *CountInstancesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CountInstancesResponse.ProtoReflect.Descriptor instead.
 func (*CountInstancesResponse) Descriptor() ([]byte, []int) {
-	return file_wiggle_v1_instance_service_proto_rawDescGZIP(), []int{19}
+	return file_wiggle_v1_instance_service_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *CountInstancesResponse) GetTotal() int64 {
@@ -1928,7 +2173,7 @@ type StateCount struct {
 
 func (x *StateCount) Reset() {
 	*x = StateCount{}
-	mi := &file_wiggle_v1_instance_service_proto_msgTypes[20]
+	mi := &file_wiggle_v1_instance_service_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1940,7 +2185,7 @@ func (x *StateCount) String() string {
 func (*StateCount) ProtoMessage() {}
 
 func (x *StateCount) ProtoReflect() protoreflect.Message {
-	mi := &file_wiggle_v1_instance_service_proto_msgTypes[20]
+	mi := &file_wiggle_v1_instance_service_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1953,7 +2198,7 @@ func (x *StateCount) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StateCount.ProtoReflect.Descriptor instead.
 func (*StateCount) Descriptor() ([]byte, []int) {
-	return file_wiggle_v1_instance_service_proto_rawDescGZIP(), []int{20}
+	return file_wiggle_v1_instance_service_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *StateCount) GetState() InstanceState {
@@ -1979,14 +2224,18 @@ type ShardOutcome struct {
 	Fault *Fault `protobuf:"bytes,2,opt,name=fault,proto3" json:"fault,omitempty"`
 	// How many instances it holds that match, in a count; how many it gave to the
 	// page, in a list.
-	Count         int64 `protobuf:"varint,3,opt,name=count,proto3" json:"count,omitempty"`
+	Count int64 `protobuf:"varint,3,opt,name=count,proto3" json:"count,omitempty"`
+	// Where the answer comes from: "primary", or "replica 0" and so on.
+	Source string `protobuf:"bytes,4,opt,name=source,proto3" json:"source,omitempty"`
+	// By how much the replica lagged that answered. Absent for a primary.
+	Staleness     *durationpb.Duration `protobuf:"bytes,5,opt,name=staleness,proto3" json:"staleness,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *ShardOutcome) Reset() {
 	*x = ShardOutcome{}
-	mi := &file_wiggle_v1_instance_service_proto_msgTypes[21]
+	mi := &file_wiggle_v1_instance_service_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1998,7 +2247,7 @@ func (x *ShardOutcome) String() string {
 func (*ShardOutcome) ProtoMessage() {}
 
 func (x *ShardOutcome) ProtoReflect() protoreflect.Message {
-	mi := &file_wiggle_v1_instance_service_proto_msgTypes[21]
+	mi := &file_wiggle_v1_instance_service_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2011,7 +2260,7 @@ func (x *ShardOutcome) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ShardOutcome.ProtoReflect.Descriptor instead.
 func (*ShardOutcome) Descriptor() ([]byte, []int) {
-	return file_wiggle_v1_instance_service_proto_rawDescGZIP(), []int{21}
+	return file_wiggle_v1_instance_service_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *ShardOutcome) GetShard() int32 {
@@ -2035,6 +2284,20 @@ func (x *ShardOutcome) GetCount() int64 {
 	return 0
 }
 
+func (x *ShardOutcome) GetSource() string {
+	if x != nil {
+		return x.Source
+	}
+	return ""
+}
+
+func (x *ShardOutcome) GetStaleness() *durationpb.Duration {
+	if x != nil {
+		return x.Staleness
+	}
+	return nil
+}
+
 // CancelInstanceRequest ends a running instance.
 type CancelInstanceRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -2048,7 +2311,7 @@ type CancelInstanceRequest struct {
 
 func (x *CancelInstanceRequest) Reset() {
 	*x = CancelInstanceRequest{}
-	mi := &file_wiggle_v1_instance_service_proto_msgTypes[22]
+	mi := &file_wiggle_v1_instance_service_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2060,7 +2323,7 @@ func (x *CancelInstanceRequest) String() string {
 func (*CancelInstanceRequest) ProtoMessage() {}
 
 func (x *CancelInstanceRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_wiggle_v1_instance_service_proto_msgTypes[22]
+	mi := &file_wiggle_v1_instance_service_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2073,7 +2336,7 @@ func (x *CancelInstanceRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CancelInstanceRequest.ProtoReflect.Descriptor instead.
 func (*CancelInstanceRequest) Descriptor() ([]byte, []int) {
-	return file_wiggle_v1_instance_service_proto_rawDescGZIP(), []int{22}
+	return file_wiggle_v1_instance_service_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *CancelInstanceRequest) GetInstanceId() string {
@@ -2101,7 +2364,7 @@ type CancelInstanceResponse struct {
 
 func (x *CancelInstanceResponse) Reset() {
 	*x = CancelInstanceResponse{}
-	mi := &file_wiggle_v1_instance_service_proto_msgTypes[23]
+	mi := &file_wiggle_v1_instance_service_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2113,7 +2376,7 @@ func (x *CancelInstanceResponse) String() string {
 func (*CancelInstanceResponse) ProtoMessage() {}
 
 func (x *CancelInstanceResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_wiggle_v1_instance_service_proto_msgTypes[23]
+	mi := &file_wiggle_v1_instance_service_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2126,7 +2389,7 @@ func (x *CancelInstanceResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CancelInstanceResponse.ProtoReflect.Descriptor instead.
 func (*CancelInstanceResponse) Descriptor() ([]byte, []int) {
-	return file_wiggle_v1_instance_service_proto_rawDescGZIP(), []int{23}
+	return file_wiggle_v1_instance_service_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *CancelInstanceResponse) GetState() InstanceState {
@@ -2169,7 +2432,7 @@ const file_wiggle_v1_instance_service_proto_rawDesc = "" +
 	"\fStartOutcome\x12<\n" +
 	"\astarted\x18\x01 \x01(\v2 .wiggle.v1.StartInstanceResponseH\x00R\astarted\x12(\n" +
 	"\x05fault\x18\x02 \x01(\v2\x10.wiggle.v1.FaultH\x00R\x05faultB\t\n" +
-	"\aoutcome\"\xe3\x03\n" +
+	"\aoutcome\"\xff\x03\n" +
 	"\bInstance\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x1c\n" +
 	"\tnamespace\x18\x02 \x01(\tR\tnamespace\x12\x1a\n" +
@@ -2184,7 +2447,8 @@ const file_wiggle_v1_instance_service_proto_rawDesc = "" +
 	"\afailure\x18\n" +
 	" \x01(\v2\x12.wiggle.v1.FailureR\afailure\x12(\n" +
 	"\x06tokens\x18\v \x03(\v2\x10.wiggle.v1.TokenR\x06tokens\x12#\n" +
-	"\ractive_tokens\x18\f \x01(\x05R\factiveTokensJ\x04\b\r\x10\x0eJ\x04\b\x0e\x10\x0f\"\x9a\x03\n" +
+	"\ractive_tokens\x18\f \x01(\x05R\factiveTokens\x12\x1a\n" +
+	"\brevision\x18\x0f \x01(\x05R\brevisionJ\x04\b\r\x10\x0eJ\x04\b\x0e\x10\x0f\"\x9a\x03\n" +
 	"\x05Token\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x1b\n" +
 	"\tparent_id\x18\x02 \x01(\tR\bparentId\x12\x12\n" +
@@ -2209,7 +2473,19 @@ const file_wiggle_v1_instance_service_proto_rawDesc = "" +
 	"\vinstance_id\x18\x01 \x01(\tR\n" +
 	"instanceId\"F\n" +
 	"\x13GetInstanceResponse\x12/\n" +
-	"\binstance\x18\x01 \x01(\v2\x13.wiggle.v1.InstanceR\binstance\"\x86\x01\n" +
+	"\binstance\x18\x01 \x01(\v2\x13.wiggle.v1.InstanceR\binstance\"X\n" +
+	"\x13GetInstancesRequest\x12A\n" +
+	"\tinstances\x18\x01 \x03(\v2\x16.wiggle.v1.InstanceRefB\v\xbaH\b\x92\x01\x05\b\x01\x10\xe8\aR\tinstances\"Z\n" +
+	"\vInstanceRef\x12\x1f\n" +
+	"\vinstance_id\x18\x01 \x01(\tR\n" +
+	"instanceId\x12*\n" +
+	"\fmin_revision\x18\x02 \x01(\x05B\a\xbaH\x04\x1a\x02(\x00R\vminRevision\"N\n" +
+	"\x14GetInstancesResponse\x126\n" +
+	"\boutcomes\x18\x01 \x03(\v2\x1a.wiggle.v1.InstanceOutcomeR\boutcomes\"y\n" +
+	"\x0fInstanceOutcome\x121\n" +
+	"\binstance\x18\x01 \x01(\v2\x13.wiggle.v1.InstanceH\x00R\binstance\x12(\n" +
+	"\x05fault\x18\x02 \x01(\v2\x10.wiggle.v1.FaultH\x00R\x05faultB\t\n" +
+	"\aoutcome\"\x86\x01\n" +
 	"\x11GetHistoryRequest\x12\x1f\n" +
 	"\vinstance_id\x18\x01 \x01(\tR\n" +
 	"instanceId\x12'\n" +
@@ -2280,11 +2556,13 @@ const file_wiggle_v1_instance_service_proto_rawDesc = "" +
 	"\n" +
 	"StateCount\x12.\n" +
 	"\x05state\x18\x01 \x01(\x0e2\x18.wiggle.v1.InstanceStateR\x05state\x12\x14\n" +
-	"\x05count\x18\x02 \x01(\x03R\x05count\"n\n" +
+	"\x05count\x18\x02 \x01(\x03R\x05count\"\xb3\x01\n" +
 	"\fShardOutcome\x12\x14\n" +
 	"\x05shard\x18\x01 \x01(\x05R\x05shard\x12&\n" +
 	"\x05fault\x18\x02 \x01(\v2\x10.wiggle.v1.FaultR\x05fault\x12\x14\n" +
-	"\x05count\x18\x03 \x01(\x03R\x05countJ\x04\b\x04\x10\x05J\x04\b\x05\x10\x06\"`\n" +
+	"\x05count\x18\x03 \x01(\x03R\x05count\x12\x16\n" +
+	"\x06source\x18\x04 \x01(\tR\x06source\x127\n" +
+	"\tstaleness\x18\x05 \x01(\v2\x19.google.protobuf.DurationR\tstaleness\"`\n" +
 	"\x15CancelInstanceRequest\x12\x1f\n" +
 	"\vinstance_id\x18\x01 \x01(\tR\n" +
 	"instanceId\x12 \n" +
@@ -2324,11 +2602,12 @@ const file_wiggle_v1_instance_service_proto_rawDesc = "" +
 	"\x13HISTORY_KIND_FAILED\x10\t\x12\x1a\n" +
 	"\x16HISTORY_KIND_CANCELLED\x10\n" +
 	"\x12\x18\n" +
-	"\x14HISTORY_KIND_ARRIVED\x10\v2\xd0\x05\n" +
+	"\x14HISTORY_KIND_ARRIVED\x10\v2\xa6\x06\n" +
 	"\x0fInstanceService\x12W\n" +
 	"\rStartInstance\x12\x1f.wiggle.v1.StartInstanceRequest\x1a .wiggle.v1.StartInstanceResponse\"\x03\x90\x02\x02\x12Z\n" +
 	"\x0eStartInstances\x12 .wiggle.v1.StartInstancesRequest\x1a!.wiggle.v1.StartInstancesResponse\"\x03\x90\x02\x02\x12Q\n" +
-	"\vGetInstance\x12\x1d.wiggle.v1.GetInstanceRequest\x1a\x1e.wiggle.v1.GetInstanceResponse\"\x03\x90\x02\x01\x12N\n" +
+	"\vGetInstance\x12\x1d.wiggle.v1.GetInstanceRequest\x1a\x1e.wiggle.v1.GetInstanceResponse\"\x03\x90\x02\x01\x12T\n" +
+	"\fGetInstances\x12\x1e.wiggle.v1.GetInstancesRequest\x1a\x1f.wiggle.v1.GetInstancesResponse\"\x03\x90\x02\x01\x12N\n" +
 	"\n" +
 	"GetHistory\x12\x1c.wiggle.v1.GetHistoryRequest\x1a\x1d.wiggle.v1.GetHistoryResponse\"\x03\x90\x02\x01\x12T\n" +
 	"\fWaitInstance\x12\x1e.wiggle.v1.WaitInstanceRequest\x1a\x1f.wiggle.v1.WaitInstanceResponse\"\x03\x90\x02\x01\x12W\n" +
@@ -2351,7 +2630,7 @@ func file_wiggle_v1_instance_service_proto_rawDescGZIP() []byte {
 }
 
 var file_wiggle_v1_instance_service_proto_enumTypes = make([]protoimpl.EnumInfo, 4)
-var file_wiggle_v1_instance_service_proto_msgTypes = make([]protoimpl.MessageInfo, 25)
+var file_wiggle_v1_instance_service_proto_msgTypes = make([]protoimpl.MessageInfo, 29)
 var file_wiggle_v1_instance_service_proto_goTypes = []any{
 	(InstanceState)(0),             // 0: wiggle.v1.InstanceState
 	(TokenState)(0),                // 1: wiggle.v1.TokenState
@@ -2367,92 +2646,103 @@ var file_wiggle_v1_instance_service_proto_goTypes = []any{
 	(*Failure)(nil),                // 11: wiggle.v1.Failure
 	(*GetInstanceRequest)(nil),     // 12: wiggle.v1.GetInstanceRequest
 	(*GetInstanceResponse)(nil),    // 13: wiggle.v1.GetInstanceResponse
-	(*GetHistoryRequest)(nil),      // 14: wiggle.v1.GetHistoryRequest
-	(*GetHistoryResponse)(nil),     // 15: wiggle.v1.GetHistoryResponse
-	(*HistoryEntry)(nil),           // 16: wiggle.v1.HistoryEntry
-	(*WaitInstanceRequest)(nil),    // 17: wiggle.v1.WaitInstanceRequest
-	(*WaitInstanceResponse)(nil),   // 18: wiggle.v1.WaitInstanceResponse
-	(*InstanceFilter)(nil),         // 19: wiggle.v1.InstanceFilter
-	(*ListInstancesRequest)(nil),   // 20: wiggle.v1.ListInstancesRequest
-	(*ListInstancesResponse)(nil),  // 21: wiggle.v1.ListInstancesResponse
-	(*CountInstancesRequest)(nil),  // 22: wiggle.v1.CountInstancesRequest
-	(*CountInstancesResponse)(nil), // 23: wiggle.v1.CountInstancesResponse
-	(*StateCount)(nil),             // 24: wiggle.v1.StateCount
-	(*ShardOutcome)(nil),           // 25: wiggle.v1.ShardOutcome
-	(*CancelInstanceRequest)(nil),  // 26: wiggle.v1.CancelInstanceRequest
-	(*CancelInstanceResponse)(nil), // 27: wiggle.v1.CancelInstanceResponse
-	nil,                            // 28: wiggle.v1.StartInstanceRequest.TraceContextEntry
-	(*Payload)(nil),                // 29: wiggle.v1.Payload
-	(*durationpb.Duration)(nil),    // 30: google.protobuf.Duration
-	(*Fault)(nil),                  // 31: wiggle.v1.Fault
-	(*timestamppb.Timestamp)(nil),  // 32: google.protobuf.Timestamp
+	(*GetInstancesRequest)(nil),    // 14: wiggle.v1.GetInstancesRequest
+	(*InstanceRef)(nil),            // 15: wiggle.v1.InstanceRef
+	(*GetInstancesResponse)(nil),   // 16: wiggle.v1.GetInstancesResponse
+	(*InstanceOutcome)(nil),        // 17: wiggle.v1.InstanceOutcome
+	(*GetHistoryRequest)(nil),      // 18: wiggle.v1.GetHistoryRequest
+	(*GetHistoryResponse)(nil),     // 19: wiggle.v1.GetHistoryResponse
+	(*HistoryEntry)(nil),           // 20: wiggle.v1.HistoryEntry
+	(*WaitInstanceRequest)(nil),    // 21: wiggle.v1.WaitInstanceRequest
+	(*WaitInstanceResponse)(nil),   // 22: wiggle.v1.WaitInstanceResponse
+	(*InstanceFilter)(nil),         // 23: wiggle.v1.InstanceFilter
+	(*ListInstancesRequest)(nil),   // 24: wiggle.v1.ListInstancesRequest
+	(*ListInstancesResponse)(nil),  // 25: wiggle.v1.ListInstancesResponse
+	(*CountInstancesRequest)(nil),  // 26: wiggle.v1.CountInstancesRequest
+	(*CountInstancesResponse)(nil), // 27: wiggle.v1.CountInstancesResponse
+	(*StateCount)(nil),             // 28: wiggle.v1.StateCount
+	(*ShardOutcome)(nil),           // 29: wiggle.v1.ShardOutcome
+	(*CancelInstanceRequest)(nil),  // 30: wiggle.v1.CancelInstanceRequest
+	(*CancelInstanceResponse)(nil), // 31: wiggle.v1.CancelInstanceResponse
+	nil,                            // 32: wiggle.v1.StartInstanceRequest.TraceContextEntry
+	(*Payload)(nil),                // 33: wiggle.v1.Payload
+	(*durationpb.Duration)(nil),    // 34: google.protobuf.Duration
+	(*Fault)(nil),                  // 35: wiggle.v1.Fault
+	(*timestamppb.Timestamp)(nil),  // 36: google.protobuf.Timestamp
 }
 var file_wiggle_v1_instance_service_proto_depIdxs = []int32{
-	29, // 0: wiggle.v1.StartInstanceRequest.input:type_name -> wiggle.v1.Payload
-	30, // 1: wiggle.v1.StartInstanceRequest.delay:type_name -> google.protobuf.Duration
-	28, // 2: wiggle.v1.StartInstanceRequest.trace_context:type_name -> wiggle.v1.StartInstanceRequest.TraceContextEntry
+	33, // 0: wiggle.v1.StartInstanceRequest.input:type_name -> wiggle.v1.Payload
+	34, // 1: wiggle.v1.StartInstanceRequest.delay:type_name -> google.protobuf.Duration
+	32, // 2: wiggle.v1.StartInstanceRequest.trace_context:type_name -> wiggle.v1.StartInstanceRequest.TraceContextEntry
 	4,  // 3: wiggle.v1.StartInstancesRequest.starts:type_name -> wiggle.v1.StartInstanceRequest
 	8,  // 4: wiggle.v1.StartInstancesResponse.outcomes:type_name -> wiggle.v1.StartOutcome
 	5,  // 5: wiggle.v1.StartOutcome.started:type_name -> wiggle.v1.StartInstanceResponse
-	31, // 6: wiggle.v1.StartOutcome.fault:type_name -> wiggle.v1.Fault
+	35, // 6: wiggle.v1.StartOutcome.fault:type_name -> wiggle.v1.Fault
 	0,  // 7: wiggle.v1.Instance.state:type_name -> wiggle.v1.InstanceState
-	32, // 8: wiggle.v1.Instance.created_at:type_name -> google.protobuf.Timestamp
-	32, // 9: wiggle.v1.Instance.ended_at:type_name -> google.protobuf.Timestamp
-	29, // 10: wiggle.v1.Instance.context:type_name -> wiggle.v1.Payload
+	36, // 8: wiggle.v1.Instance.created_at:type_name -> google.protobuf.Timestamp
+	36, // 9: wiggle.v1.Instance.ended_at:type_name -> google.protobuf.Timestamp
+	33, // 10: wiggle.v1.Instance.context:type_name -> wiggle.v1.Payload
 	11, // 11: wiggle.v1.Instance.failure:type_name -> wiggle.v1.Failure
 	10, // 12: wiggle.v1.Instance.tokens:type_name -> wiggle.v1.Token
 	1,  // 13: wiggle.v1.Token.state:type_name -> wiggle.v1.TokenState
-	32, // 14: wiggle.v1.Token.due_at:type_name -> google.protobuf.Timestamp
-	32, // 15: wiggle.v1.Token.lease_expires_at:type_name -> google.protobuf.Timestamp
+	36, // 14: wiggle.v1.Token.due_at:type_name -> google.protobuf.Timestamp
+	36, // 15: wiggle.v1.Token.lease_expires_at:type_name -> google.protobuf.Timestamp
 	11, // 16: wiggle.v1.Token.last_failure:type_name -> wiggle.v1.Failure
 	9,  // 17: wiggle.v1.GetInstanceResponse.instance:type_name -> wiggle.v1.Instance
-	16, // 18: wiggle.v1.GetHistoryResponse.entries:type_name -> wiggle.v1.HistoryEntry
-	3,  // 19: wiggle.v1.HistoryEntry.kind:type_name -> wiggle.v1.HistoryKind
-	32, // 20: wiggle.v1.HistoryEntry.recorded_at:type_name -> google.protobuf.Timestamp
-	32, // 21: wiggle.v1.HistoryEntry.queued_at:type_name -> google.protobuf.Timestamp
-	32, // 22: wiggle.v1.HistoryEntry.dispatched_at:type_name -> google.protobuf.Timestamp
-	32, // 23: wiggle.v1.HistoryEntry.started_at:type_name -> google.protobuf.Timestamp
-	32, // 24: wiggle.v1.HistoryEntry.finished_at:type_name -> google.protobuf.Timestamp
-	29, // 25: wiggle.v1.HistoryEntry.output:type_name -> wiggle.v1.Payload
-	11, // 26: wiggle.v1.HistoryEntry.failure:type_name -> wiggle.v1.Failure
-	32, // 27: wiggle.v1.HistoryEntry.due_at:type_name -> google.protobuf.Timestamp
-	30, // 28: wiggle.v1.WaitInstanceRequest.wait:type_name -> google.protobuf.Duration
-	9,  // 29: wiggle.v1.WaitInstanceResponse.instance:type_name -> wiggle.v1.Instance
-	0,  // 30: wiggle.v1.InstanceFilter.states:type_name -> wiggle.v1.InstanceState
-	32, // 31: wiggle.v1.InstanceFilter.created_from:type_name -> google.protobuf.Timestamp
-	32, // 32: wiggle.v1.InstanceFilter.created_before:type_name -> google.protobuf.Timestamp
-	19, // 33: wiggle.v1.ListInstancesRequest.filter:type_name -> wiggle.v1.InstanceFilter
-	2,  // 34: wiggle.v1.ListInstancesRequest.missing_shards:type_name -> wiggle.v1.MissingShards
-	9,  // 35: wiggle.v1.ListInstancesResponse.instances:type_name -> wiggle.v1.Instance
-	25, // 36: wiggle.v1.ListInstancesResponse.shards:type_name -> wiggle.v1.ShardOutcome
-	19, // 37: wiggle.v1.CountInstancesRequest.filter:type_name -> wiggle.v1.InstanceFilter
-	2,  // 38: wiggle.v1.CountInstancesRequest.missing_shards:type_name -> wiggle.v1.MissingShards
-	24, // 39: wiggle.v1.CountInstancesResponse.by_state:type_name -> wiggle.v1.StateCount
-	25, // 40: wiggle.v1.CountInstancesResponse.shards:type_name -> wiggle.v1.ShardOutcome
-	0,  // 41: wiggle.v1.StateCount.state:type_name -> wiggle.v1.InstanceState
-	31, // 42: wiggle.v1.ShardOutcome.fault:type_name -> wiggle.v1.Fault
-	0,  // 43: wiggle.v1.CancelInstanceResponse.state:type_name -> wiggle.v1.InstanceState
-	4,  // 44: wiggle.v1.InstanceService.StartInstance:input_type -> wiggle.v1.StartInstanceRequest
-	6,  // 45: wiggle.v1.InstanceService.StartInstances:input_type -> wiggle.v1.StartInstancesRequest
-	12, // 46: wiggle.v1.InstanceService.GetInstance:input_type -> wiggle.v1.GetInstanceRequest
-	14, // 47: wiggle.v1.InstanceService.GetHistory:input_type -> wiggle.v1.GetHistoryRequest
-	17, // 48: wiggle.v1.InstanceService.WaitInstance:input_type -> wiggle.v1.WaitInstanceRequest
-	20, // 49: wiggle.v1.InstanceService.ListInstances:input_type -> wiggle.v1.ListInstancesRequest
-	22, // 50: wiggle.v1.InstanceService.CountInstances:input_type -> wiggle.v1.CountInstancesRequest
-	26, // 51: wiggle.v1.InstanceService.CancelInstance:input_type -> wiggle.v1.CancelInstanceRequest
-	5,  // 52: wiggle.v1.InstanceService.StartInstance:output_type -> wiggle.v1.StartInstanceResponse
-	7,  // 53: wiggle.v1.InstanceService.StartInstances:output_type -> wiggle.v1.StartInstancesResponse
-	13, // 54: wiggle.v1.InstanceService.GetInstance:output_type -> wiggle.v1.GetInstanceResponse
-	15, // 55: wiggle.v1.InstanceService.GetHistory:output_type -> wiggle.v1.GetHistoryResponse
-	18, // 56: wiggle.v1.InstanceService.WaitInstance:output_type -> wiggle.v1.WaitInstanceResponse
-	21, // 57: wiggle.v1.InstanceService.ListInstances:output_type -> wiggle.v1.ListInstancesResponse
-	23, // 58: wiggle.v1.InstanceService.CountInstances:output_type -> wiggle.v1.CountInstancesResponse
-	27, // 59: wiggle.v1.InstanceService.CancelInstance:output_type -> wiggle.v1.CancelInstanceResponse
-	52, // [52:60] is the sub-list for method output_type
-	44, // [44:52] is the sub-list for method input_type
-	44, // [44:44] is the sub-list for extension type_name
-	44, // [44:44] is the sub-list for extension extendee
-	0,  // [0:44] is the sub-list for field type_name
+	15, // 18: wiggle.v1.GetInstancesRequest.instances:type_name -> wiggle.v1.InstanceRef
+	17, // 19: wiggle.v1.GetInstancesResponse.outcomes:type_name -> wiggle.v1.InstanceOutcome
+	9,  // 20: wiggle.v1.InstanceOutcome.instance:type_name -> wiggle.v1.Instance
+	35, // 21: wiggle.v1.InstanceOutcome.fault:type_name -> wiggle.v1.Fault
+	20, // 22: wiggle.v1.GetHistoryResponse.entries:type_name -> wiggle.v1.HistoryEntry
+	3,  // 23: wiggle.v1.HistoryEntry.kind:type_name -> wiggle.v1.HistoryKind
+	36, // 24: wiggle.v1.HistoryEntry.recorded_at:type_name -> google.protobuf.Timestamp
+	36, // 25: wiggle.v1.HistoryEntry.queued_at:type_name -> google.protobuf.Timestamp
+	36, // 26: wiggle.v1.HistoryEntry.dispatched_at:type_name -> google.protobuf.Timestamp
+	36, // 27: wiggle.v1.HistoryEntry.started_at:type_name -> google.protobuf.Timestamp
+	36, // 28: wiggle.v1.HistoryEntry.finished_at:type_name -> google.protobuf.Timestamp
+	33, // 29: wiggle.v1.HistoryEntry.output:type_name -> wiggle.v1.Payload
+	11, // 30: wiggle.v1.HistoryEntry.failure:type_name -> wiggle.v1.Failure
+	36, // 31: wiggle.v1.HistoryEntry.due_at:type_name -> google.protobuf.Timestamp
+	34, // 32: wiggle.v1.WaitInstanceRequest.wait:type_name -> google.protobuf.Duration
+	9,  // 33: wiggle.v1.WaitInstanceResponse.instance:type_name -> wiggle.v1.Instance
+	0,  // 34: wiggle.v1.InstanceFilter.states:type_name -> wiggle.v1.InstanceState
+	36, // 35: wiggle.v1.InstanceFilter.created_from:type_name -> google.protobuf.Timestamp
+	36, // 36: wiggle.v1.InstanceFilter.created_before:type_name -> google.protobuf.Timestamp
+	23, // 37: wiggle.v1.ListInstancesRequest.filter:type_name -> wiggle.v1.InstanceFilter
+	2,  // 38: wiggle.v1.ListInstancesRequest.missing_shards:type_name -> wiggle.v1.MissingShards
+	9,  // 39: wiggle.v1.ListInstancesResponse.instances:type_name -> wiggle.v1.Instance
+	29, // 40: wiggle.v1.ListInstancesResponse.shards:type_name -> wiggle.v1.ShardOutcome
+	23, // 41: wiggle.v1.CountInstancesRequest.filter:type_name -> wiggle.v1.InstanceFilter
+	2,  // 42: wiggle.v1.CountInstancesRequest.missing_shards:type_name -> wiggle.v1.MissingShards
+	28, // 43: wiggle.v1.CountInstancesResponse.by_state:type_name -> wiggle.v1.StateCount
+	29, // 44: wiggle.v1.CountInstancesResponse.shards:type_name -> wiggle.v1.ShardOutcome
+	0,  // 45: wiggle.v1.StateCount.state:type_name -> wiggle.v1.InstanceState
+	35, // 46: wiggle.v1.ShardOutcome.fault:type_name -> wiggle.v1.Fault
+	34, // 47: wiggle.v1.ShardOutcome.staleness:type_name -> google.protobuf.Duration
+	0,  // 48: wiggle.v1.CancelInstanceResponse.state:type_name -> wiggle.v1.InstanceState
+	4,  // 49: wiggle.v1.InstanceService.StartInstance:input_type -> wiggle.v1.StartInstanceRequest
+	6,  // 50: wiggle.v1.InstanceService.StartInstances:input_type -> wiggle.v1.StartInstancesRequest
+	12, // 51: wiggle.v1.InstanceService.GetInstance:input_type -> wiggle.v1.GetInstanceRequest
+	14, // 52: wiggle.v1.InstanceService.GetInstances:input_type -> wiggle.v1.GetInstancesRequest
+	18, // 53: wiggle.v1.InstanceService.GetHistory:input_type -> wiggle.v1.GetHistoryRequest
+	21, // 54: wiggle.v1.InstanceService.WaitInstance:input_type -> wiggle.v1.WaitInstanceRequest
+	24, // 55: wiggle.v1.InstanceService.ListInstances:input_type -> wiggle.v1.ListInstancesRequest
+	26, // 56: wiggle.v1.InstanceService.CountInstances:input_type -> wiggle.v1.CountInstancesRequest
+	30, // 57: wiggle.v1.InstanceService.CancelInstance:input_type -> wiggle.v1.CancelInstanceRequest
+	5,  // 58: wiggle.v1.InstanceService.StartInstance:output_type -> wiggle.v1.StartInstanceResponse
+	7,  // 59: wiggle.v1.InstanceService.StartInstances:output_type -> wiggle.v1.StartInstancesResponse
+	13, // 60: wiggle.v1.InstanceService.GetInstance:output_type -> wiggle.v1.GetInstanceResponse
+	16, // 61: wiggle.v1.InstanceService.GetInstances:output_type -> wiggle.v1.GetInstancesResponse
+	19, // 62: wiggle.v1.InstanceService.GetHistory:output_type -> wiggle.v1.GetHistoryResponse
+	22, // 63: wiggle.v1.InstanceService.WaitInstance:output_type -> wiggle.v1.WaitInstanceResponse
+	25, // 64: wiggle.v1.InstanceService.ListInstances:output_type -> wiggle.v1.ListInstancesResponse
+	27, // 65: wiggle.v1.InstanceService.CountInstances:output_type -> wiggle.v1.CountInstancesResponse
+	31, // 66: wiggle.v1.InstanceService.CancelInstance:output_type -> wiggle.v1.CancelInstanceResponse
+	58, // [58:67] is the sub-list for method output_type
+	49, // [49:58] is the sub-list for method input_type
+	49, // [49:49] is the sub-list for extension type_name
+	49, // [49:49] is the sub-list for extension extendee
+	0,  // [0:49] is the sub-list for field type_name
 }
 
 func init() { file_wiggle_v1_instance_service_proto_init() }
@@ -2467,13 +2757,17 @@ func file_wiggle_v1_instance_service_proto_init() {
 		(*StartOutcome_Started)(nil),
 		(*StartOutcome_Fault)(nil),
 	}
+	file_wiggle_v1_instance_service_proto_msgTypes[13].OneofWrappers = []any{
+		(*InstanceOutcome_Instance)(nil),
+		(*InstanceOutcome_Fault)(nil),
+	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_wiggle_v1_instance_service_proto_rawDesc), len(file_wiggle_v1_instance_service_proto_rawDesc)),
 			NumEnums:      4,
-			NumMessages:   25,
+			NumMessages:   29,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -1128,6 +1128,8 @@ type StepReport struct {
 	StartedAt *timestamppb.Timestamp `protobuf:"bytes,7,opt,name=started_at,json=startedAt,proto3" json:"started_at,omitempty"`
 	// When the worker finished, by its own clock.
 	FinishedAt *timestamppb.Timestamp `protobuf:"bytes,8,opt,name=finished_at,json=finishedAt,proto3" json:"finished_at,omitempty"`
+	// What the handler emitted, in order. Written with the report or not at all.
+	Events []*EmittedEvent `protobuf:"bytes,9,rep,name=events,proto3" json:"events,omitempty"`
 	// Steps that the worker ran after this one by itself, in order (batched mode). They
 	// are applied with it or not at all.
 	FollowedBy    []*FollowingStep `protobuf:"bytes,11,rep,name=followed_by,json=followedBy,proto3" json:"followed_by,omitempty"`
@@ -1236,6 +1238,13 @@ func (x *StepReport) GetFinishedAt() *timestamppb.Timestamp {
 	return nil
 }
 
+func (x *StepReport) GetEvents() []*EmittedEvent {
+	if x != nil {
+		return x.Events
+	}
+	return nil
+}
+
 func (x *StepReport) GetFollowedBy() []*FollowingStep {
 	if x != nil {
 		return x.FollowedBy
@@ -1275,6 +1284,62 @@ func (*StepReport_Gate) isStepReport_Outcome() {}
 
 func (*StepReport_Choice) isStepReport_Outcome() {}
 
+// EmittedEvent is an entry that a handler adds to the event log.
+type EmittedEvent struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Type: letters, digits, '.', '_' and '-', at most 128 characters. What begins with
+	// "wf." is Wiggle's own.
+	Type string `protobuf:"bytes,1,opt,name=type,proto3" json:"type,omitempty"`
+	// A JSON object. Absent means an empty one.
+	Payload       *Payload `protobuf:"bytes,2,opt,name=payload,proto3" json:"payload,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *EmittedEvent) Reset() {
+	*x = EmittedEvent{}
+	mi := &file_wiggle_v1_worker_service_proto_msgTypes[11]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *EmittedEvent) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*EmittedEvent) ProtoMessage() {}
+
+func (x *EmittedEvent) ProtoReflect() protoreflect.Message {
+	mi := &file_wiggle_v1_worker_service_proto_msgTypes[11]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use EmittedEvent.ProtoReflect.Descriptor instead.
+func (*EmittedEvent) Descriptor() ([]byte, []int) {
+	return file_wiggle_v1_worker_service_proto_rawDescGZIP(), []int{11}
+}
+
+func (x *EmittedEvent) GetType() string {
+	if x != nil {
+		return x.Type
+	}
+	return ""
+}
+
+func (x *EmittedEvent) GetPayload() *Payload {
+	if x != nil {
+		return x.Payload
+	}
+	return nil
+}
+
 // FollowingStep is one step of a batched workflow that its worker ran without asking.
 type FollowingStep struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1293,14 +1358,16 @@ type FollowingStep struct {
 	// When the worker began, by its own clock.
 	StartedAt *timestamppb.Timestamp `protobuf:"bytes,6,opt,name=started_at,json=startedAt,proto3" json:"started_at,omitempty"`
 	// When the worker finished, by its own clock.
-	FinishedAt    *timestamppb.Timestamp `protobuf:"bytes,7,opt,name=finished_at,json=finishedAt,proto3" json:"finished_at,omitempty"`
+	FinishedAt *timestamppb.Timestamp `protobuf:"bytes,7,opt,name=finished_at,json=finishedAt,proto3" json:"finished_at,omitempty"`
+	// As in StepReport.
+	Events        []*EmittedEvent `protobuf:"bytes,8,rep,name=events,proto3" json:"events,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *FollowingStep) Reset() {
 	*x = FollowingStep{}
-	mi := &file_wiggle_v1_worker_service_proto_msgTypes[11]
+	mi := &file_wiggle_v1_worker_service_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1312,7 +1379,7 @@ func (x *FollowingStep) String() string {
 func (*FollowingStep) ProtoMessage() {}
 
 func (x *FollowingStep) ProtoReflect() protoreflect.Message {
-	mi := &file_wiggle_v1_worker_service_proto_msgTypes[11]
+	mi := &file_wiggle_v1_worker_service_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1325,7 +1392,7 @@ func (x *FollowingStep) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FollowingStep.ProtoReflect.Descriptor instead.
 func (*FollowingStep) Descriptor() ([]byte, []int) {
-	return file_wiggle_v1_worker_service_proto_rawDescGZIP(), []int{11}
+	return file_wiggle_v1_worker_service_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *FollowingStep) GetNode() string {
@@ -1392,6 +1459,13 @@ func (x *FollowingStep) GetFinishedAt() *timestamppb.Timestamp {
 	return nil
 }
 
+func (x *FollowingStep) GetEvents() []*EmittedEvent {
+	if x != nil {
+		return x.Events
+	}
+	return nil
+}
+
 type isFollowingStep_Outcome interface {
 	isFollowingStep_Outcome()
 }
@@ -1433,7 +1507,7 @@ type Unchanged struct {
 
 func (x *Unchanged) Reset() {
 	*x = Unchanged{}
-	mi := &file_wiggle_v1_worker_service_proto_msgTypes[12]
+	mi := &file_wiggle_v1_worker_service_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1445,7 +1519,7 @@ func (x *Unchanged) String() string {
 func (*Unchanged) ProtoMessage() {}
 
 func (x *Unchanged) ProtoReflect() protoreflect.Message {
-	mi := &file_wiggle_v1_worker_service_proto_msgTypes[12]
+	mi := &file_wiggle_v1_worker_service_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1458,7 +1532,7 @@ func (x *Unchanged) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Unchanged.ProtoReflect.Descriptor instead.
 func (*Unchanged) Descriptor() ([]byte, []int) {
-	return file_wiggle_v1_worker_service_proto_rawDescGZIP(), []int{12}
+	return file_wiggle_v1_worker_service_proto_rawDescGZIP(), []int{13}
 }
 
 // ReportStepsRequest reports steps.
@@ -1476,7 +1550,7 @@ type ReportStepsRequest struct {
 
 func (x *ReportStepsRequest) Reset() {
 	*x = ReportStepsRequest{}
-	mi := &file_wiggle_v1_worker_service_proto_msgTypes[13]
+	mi := &file_wiggle_v1_worker_service_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1488,7 +1562,7 @@ func (x *ReportStepsRequest) String() string {
 func (*ReportStepsRequest) ProtoMessage() {}
 
 func (x *ReportStepsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_wiggle_v1_worker_service_proto_msgTypes[13]
+	mi := &file_wiggle_v1_worker_service_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1501,7 +1575,7 @@ func (x *ReportStepsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportStepsRequest.ProtoReflect.Descriptor instead.
 func (*ReportStepsRequest) Descriptor() ([]byte, []int) {
-	return file_wiggle_v1_worker_service_proto_rawDescGZIP(), []int{13}
+	return file_wiggle_v1_worker_service_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *ReportStepsRequest) GetWorker() string {
@@ -1549,7 +1623,7 @@ type Continuation struct {
 
 func (x *Continuation) Reset() {
 	*x = Continuation{}
-	mi := &file_wiggle_v1_worker_service_proto_msgTypes[14]
+	mi := &file_wiggle_v1_worker_service_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1561,7 +1635,7 @@ func (x *Continuation) String() string {
 func (*Continuation) ProtoMessage() {}
 
 func (x *Continuation) ProtoReflect() protoreflect.Message {
-	mi := &file_wiggle_v1_worker_service_proto_msgTypes[14]
+	mi := &file_wiggle_v1_worker_service_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1574,7 +1648,7 @@ func (x *Continuation) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Continuation.ProtoReflect.Descriptor instead.
 func (*Continuation) Descriptor() ([]byte, []int) {
-	return file_wiggle_v1_worker_service_proto_rawDescGZIP(), []int{14}
+	return file_wiggle_v1_worker_service_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *Continuation) GetNamespace() string {
@@ -1635,7 +1709,7 @@ type ReportStepsResponse struct {
 
 func (x *ReportStepsResponse) Reset() {
 	*x = ReportStepsResponse{}
-	mi := &file_wiggle_v1_worker_service_proto_msgTypes[15]
+	mi := &file_wiggle_v1_worker_service_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1647,7 +1721,7 @@ func (x *ReportStepsResponse) String() string {
 func (*ReportStepsResponse) ProtoMessage() {}
 
 func (x *ReportStepsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_wiggle_v1_worker_service_proto_msgTypes[15]
+	mi := &file_wiggle_v1_worker_service_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1660,7 +1734,7 @@ func (x *ReportStepsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportStepsResponse.ProtoReflect.Descriptor instead.
 func (*ReportStepsResponse) Descriptor() ([]byte, []int) {
-	return file_wiggle_v1_worker_service_proto_rawDescGZIP(), []int{15}
+	return file_wiggle_v1_worker_service_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *ReportStepsResponse) GetOutcomes() []*TaskOutcome {
@@ -1699,7 +1773,7 @@ type TaskOutcome struct {
 
 func (x *TaskOutcome) Reset() {
 	*x = TaskOutcome{}
-	mi := &file_wiggle_v1_worker_service_proto_msgTypes[16]
+	mi := &file_wiggle_v1_worker_service_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1711,7 +1785,7 @@ func (x *TaskOutcome) String() string {
 func (*TaskOutcome) ProtoMessage() {}
 
 func (x *TaskOutcome) ProtoReflect() protoreflect.Message {
-	mi := &file_wiggle_v1_worker_service_proto_msgTypes[16]
+	mi := &file_wiggle_v1_worker_service_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1724,7 +1798,7 @@ func (x *TaskOutcome) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TaskOutcome.ProtoReflect.Descriptor instead.
 func (*TaskOutcome) Descriptor() ([]byte, []int) {
-	return file_wiggle_v1_worker_service_proto_rawDescGZIP(), []int{16}
+	return file_wiggle_v1_worker_service_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *TaskOutcome) GetTaskId() string {
@@ -1773,7 +1847,7 @@ type FailTaskRequest struct {
 
 func (x *FailTaskRequest) Reset() {
 	*x = FailTaskRequest{}
-	mi := &file_wiggle_v1_worker_service_proto_msgTypes[17]
+	mi := &file_wiggle_v1_worker_service_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1785,7 +1859,7 @@ func (x *FailTaskRequest) String() string {
 func (*FailTaskRequest) ProtoMessage() {}
 
 func (x *FailTaskRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_wiggle_v1_worker_service_proto_msgTypes[17]
+	mi := &file_wiggle_v1_worker_service_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1798,7 +1872,7 @@ func (x *FailTaskRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FailTaskRequest.ProtoReflect.Descriptor instead.
 func (*FailTaskRequest) Descriptor() ([]byte, []int) {
-	return file_wiggle_v1_worker_service_proto_rawDescGZIP(), []int{17}
+	return file_wiggle_v1_worker_service_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *FailTaskRequest) GetWorker() string {
@@ -1870,7 +1944,7 @@ type FailTaskResponse struct {
 
 func (x *FailTaskResponse) Reset() {
 	*x = FailTaskResponse{}
-	mi := &file_wiggle_v1_worker_service_proto_msgTypes[18]
+	mi := &file_wiggle_v1_worker_service_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1882,7 +1956,7 @@ func (x *FailTaskResponse) String() string {
 func (*FailTaskResponse) ProtoMessage() {}
 
 func (x *FailTaskResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_wiggle_v1_worker_service_proto_msgTypes[18]
+	mi := &file_wiggle_v1_worker_service_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1895,7 +1969,7 @@ func (x *FailTaskResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FailTaskResponse.ProtoReflect.Descriptor instead.
 func (*FailTaskResponse) Descriptor() ([]byte, []int) {
-	return file_wiggle_v1_worker_service_proto_rawDescGZIP(), []int{18}
+	return file_wiggle_v1_worker_service_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *FailTaskResponse) GetWillRetry() bool {
@@ -1925,7 +1999,7 @@ type HeartbeatRequest struct {
 
 func (x *HeartbeatRequest) Reset() {
 	*x = HeartbeatRequest{}
-	mi := &file_wiggle_v1_worker_service_proto_msgTypes[19]
+	mi := &file_wiggle_v1_worker_service_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1937,7 +2011,7 @@ func (x *HeartbeatRequest) String() string {
 func (*HeartbeatRequest) ProtoMessage() {}
 
 func (x *HeartbeatRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_wiggle_v1_worker_service_proto_msgTypes[19]
+	mi := &file_wiggle_v1_worker_service_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1950,7 +2024,7 @@ func (x *HeartbeatRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HeartbeatRequest.ProtoReflect.Descriptor instead.
 func (*HeartbeatRequest) Descriptor() ([]byte, []int) {
-	return file_wiggle_v1_worker_service_proto_rawDescGZIP(), []int{19}
+	return file_wiggle_v1_worker_service_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *HeartbeatRequest) GetWorker() string {
@@ -1985,7 +2059,7 @@ type Beat struct {
 
 func (x *Beat) Reset() {
 	*x = Beat{}
-	mi := &file_wiggle_v1_worker_service_proto_msgTypes[20]
+	mi := &file_wiggle_v1_worker_service_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1997,7 +2071,7 @@ func (x *Beat) String() string {
 func (*Beat) ProtoMessage() {}
 
 func (x *Beat) ProtoReflect() protoreflect.Message {
-	mi := &file_wiggle_v1_worker_service_proto_msgTypes[20]
+	mi := &file_wiggle_v1_worker_service_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2010,7 +2084,7 @@ func (x *Beat) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Beat.ProtoReflect.Descriptor instead.
 func (*Beat) Descriptor() ([]byte, []int) {
-	return file_wiggle_v1_worker_service_proto_rawDescGZIP(), []int{20}
+	return file_wiggle_v1_worker_service_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *Beat) GetTaskId() string {
@@ -2052,7 +2126,7 @@ type HeartbeatResponse struct {
 
 func (x *HeartbeatResponse) Reset() {
 	*x = HeartbeatResponse{}
-	mi := &file_wiggle_v1_worker_service_proto_msgTypes[21]
+	mi := &file_wiggle_v1_worker_service_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2064,7 +2138,7 @@ func (x *HeartbeatResponse) String() string {
 func (*HeartbeatResponse) ProtoMessage() {}
 
 func (x *HeartbeatResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_wiggle_v1_worker_service_proto_msgTypes[21]
+	mi := &file_wiggle_v1_worker_service_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2077,7 +2151,7 @@ func (x *HeartbeatResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HeartbeatResponse.ProtoReflect.Descriptor instead.
 func (*HeartbeatResponse) Descriptor() ([]byte, []int) {
-	return file_wiggle_v1_worker_service_proto_rawDescGZIP(), []int{21}
+	return file_wiggle_v1_worker_service_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *HeartbeatResponse) GetOutcomes() []*BeatOutcome {
@@ -2104,7 +2178,7 @@ type BeatOutcome struct {
 
 func (x *BeatOutcome) Reset() {
 	*x = BeatOutcome{}
-	mi := &file_wiggle_v1_worker_service_proto_msgTypes[22]
+	mi := &file_wiggle_v1_worker_service_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2116,7 +2190,7 @@ func (x *BeatOutcome) String() string {
 func (*BeatOutcome) ProtoMessage() {}
 
 func (x *BeatOutcome) ProtoReflect() protoreflect.Message {
-	mi := &file_wiggle_v1_worker_service_proto_msgTypes[22]
+	mi := &file_wiggle_v1_worker_service_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2129,7 +2203,7 @@ func (x *BeatOutcome) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BeatOutcome.ProtoReflect.Descriptor instead.
 func (*BeatOutcome) Descriptor() ([]byte, []int) {
-	return file_wiggle_v1_worker_service_proto_rawDescGZIP(), []int{22}
+	return file_wiggle_v1_worker_service_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *BeatOutcome) GetTaskId() string {
@@ -2173,7 +2247,7 @@ type ReleaseTasksRequest struct {
 
 func (x *ReleaseTasksRequest) Reset() {
 	*x = ReleaseTasksRequest{}
-	mi := &file_wiggle_v1_worker_service_proto_msgTypes[23]
+	mi := &file_wiggle_v1_worker_service_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2185,7 +2259,7 @@ func (x *ReleaseTasksRequest) String() string {
 func (*ReleaseTasksRequest) ProtoMessage() {}
 
 func (x *ReleaseTasksRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_wiggle_v1_worker_service_proto_msgTypes[23]
+	mi := &file_wiggle_v1_worker_service_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2198,7 +2272,7 @@ func (x *ReleaseTasksRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReleaseTasksRequest.ProtoReflect.Descriptor instead.
 func (*ReleaseTasksRequest) Descriptor() ([]byte, []int) {
-	return file_wiggle_v1_worker_service_proto_rawDescGZIP(), []int{23}
+	return file_wiggle_v1_worker_service_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *ReleaseTasksRequest) GetWorker() string {
@@ -2228,7 +2302,7 @@ type TaskLease struct {
 
 func (x *TaskLease) Reset() {
 	*x = TaskLease{}
-	mi := &file_wiggle_v1_worker_service_proto_msgTypes[24]
+	mi := &file_wiggle_v1_worker_service_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2240,7 +2314,7 @@ func (x *TaskLease) String() string {
 func (*TaskLease) ProtoMessage() {}
 
 func (x *TaskLease) ProtoReflect() protoreflect.Message {
-	mi := &file_wiggle_v1_worker_service_proto_msgTypes[24]
+	mi := &file_wiggle_v1_worker_service_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2253,7 +2327,7 @@ func (x *TaskLease) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TaskLease.ProtoReflect.Descriptor instead.
 func (*TaskLease) Descriptor() ([]byte, []int) {
-	return file_wiggle_v1_worker_service_proto_rawDescGZIP(), []int{24}
+	return file_wiggle_v1_worker_service_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *TaskLease) GetTaskId() string {
@@ -2281,7 +2355,7 @@ type ReleaseTasksResponse struct {
 
 func (x *ReleaseTasksResponse) Reset() {
 	*x = ReleaseTasksResponse{}
-	mi := &file_wiggle_v1_worker_service_proto_msgTypes[25]
+	mi := &file_wiggle_v1_worker_service_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2293,7 +2367,7 @@ func (x *ReleaseTasksResponse) String() string {
 func (*ReleaseTasksResponse) ProtoMessage() {}
 
 func (x *ReleaseTasksResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_wiggle_v1_worker_service_proto_msgTypes[25]
+	mi := &file_wiggle_v1_worker_service_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2306,7 +2380,7 @@ func (x *ReleaseTasksResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReleaseTasksResponse.ProtoReflect.Descriptor instead.
 func (*ReleaseTasksResponse) Descriptor() ([]byte, []int) {
-	return file_wiggle_v1_worker_service_proto_rawDescGZIP(), []int{25}
+	return file_wiggle_v1_worker_service_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *ReleaseTasksResponse) GetOutcomes() []*TaskOutcome {
@@ -2414,7 +2488,7 @@ const file_wiggle_v1_worker_service_proto_rawDesc = "" +
 	"\x03key\x18\x02 \x01(\tR\x03key\"h\n" +
 	"\fBranchResult\x12,\n" +
 	"\aelement\x18\x01 \x01(\v2\x12.wiggle.v1.ElementR\aelement\x12*\n" +
-	"\x06result\x18\x02 \x01(\v2\x12.wiggle.v1.PayloadR\x06result\"\xa4\x03\n" +
+	"\x06result\x18\x02 \x01(\v2\x12.wiggle.v1.PayloadR\x06result\"\xd9\x03\n" +
 	"\n" +
 	"StepReport\x12\x17\n" +
 	"\atask_id\x18\x01 \x01(\tR\x06taskId\x12\x14\n" +
@@ -2426,12 +2500,15 @@ const file_wiggle_v1_worker_service_proto_rawDesc = "" +
 	"\n" +
 	"started_at\x18\a \x01(\v2\x1a.google.protobuf.TimestampR\tstartedAt\x12;\n" +
 	"\vfinished_at\x18\b \x01(\v2\x1a.google.protobuf.TimestampR\n" +
-	"finishedAt\x12D\n" +
+	"finishedAt\x129\n" +
+	"\x06events\x18\t \x03(\v2\x17.wiggle.v1.EmittedEventB\b\xbaH\x05\x92\x01\x02\x10dR\x06events\x12D\n" +
 	"\vfollowed_by\x18\v \x03(\v2\x18.wiggle.v1.FollowingStepB\t\xbaH\x06\x92\x01\x03\x10\xe8\aR\n" +
 	"followedByB\t\n" +
-	"\aoutcomeJ\x04\b\t\x10\n" +
-	"J\x04\b\n" +
-	"\x10\v\"\xc6\x02\n" +
+	"\aoutcomeJ\x04\b\n" +
+	"\x10\v\"z\n" +
+	"\fEmittedEvent\x12<\n" +
+	"\x04type\x18\x01 \x01(\tB(\xbaH%r#\x10\x01\x18\x80\x012\x1c^[A-Za-z0-9][A-Za-z0-9._-]*$R\x04type\x12,\n" +
+	"\apayload\x18\x02 \x01(\v2\x12.wiggle.v1.PayloadR\apayload\"\x81\x03\n" +
 	"\rFollowingStep\x12\x1e\n" +
 	"\x04node\x18\x01 \x01(\tB\n" +
 	"\xbaH\ar\x05\x10\x01\x18\x80\x01R\x04node\x12,\n" +
@@ -2442,7 +2519,8 @@ const file_wiggle_v1_worker_service_proto_rawDesc = "" +
 	"\n" +
 	"started_at\x18\x06 \x01(\v2\x1a.google.protobuf.TimestampR\tstartedAt\x12;\n" +
 	"\vfinished_at\x18\a \x01(\v2\x1a.google.protobuf.TimestampR\n" +
-	"finishedAtB\t\n" +
+	"finishedAt\x129\n" +
+	"\x06events\x18\b \x03(\v2\x17.wiggle.v1.EmittedEventB\b\xbaH\x05\x92\x01\x02\x10dR\x06eventsB\t\n" +
 	"\aoutcome\"\v\n" +
 	"\tUnchanged\"\xa3\x01\n" +
 	"\x12ReportStepsRequest\x12\"\n" +
@@ -2538,7 +2616,7 @@ func file_wiggle_v1_worker_service_proto_rawDescGZIP() []byte {
 }
 
 var file_wiggle_v1_worker_service_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_wiggle_v1_worker_service_proto_msgTypes = make([]protoimpl.MessageInfo, 27)
+var file_wiggle_v1_worker_service_proto_msgTypes = make([]protoimpl.MessageInfo, 28)
 var file_wiggle_v1_worker_service_proto_goTypes = []any{
 	(TaskKind)(0),                 // 0: wiggle.v1.TaskKind
 	(*WorkRequest)(nil),           // 1: wiggle.v1.WorkRequest
@@ -2552,111 +2630,115 @@ var file_wiggle_v1_worker_service_proto_goTypes = []any{
 	(*Element)(nil),               // 9: wiggle.v1.Element
 	(*BranchResult)(nil),          // 10: wiggle.v1.BranchResult
 	(*StepReport)(nil),            // 11: wiggle.v1.StepReport
-	(*FollowingStep)(nil),         // 12: wiggle.v1.FollowingStep
-	(*Unchanged)(nil),             // 13: wiggle.v1.Unchanged
-	(*ReportStepsRequest)(nil),    // 14: wiggle.v1.ReportStepsRequest
-	(*Continuation)(nil),          // 15: wiggle.v1.Continuation
-	(*ReportStepsResponse)(nil),   // 16: wiggle.v1.ReportStepsResponse
-	(*TaskOutcome)(nil),           // 17: wiggle.v1.TaskOutcome
-	(*FailTaskRequest)(nil),       // 18: wiggle.v1.FailTaskRequest
-	(*FailTaskResponse)(nil),      // 19: wiggle.v1.FailTaskResponse
-	(*HeartbeatRequest)(nil),      // 20: wiggle.v1.HeartbeatRequest
-	(*Beat)(nil),                  // 21: wiggle.v1.Beat
-	(*HeartbeatResponse)(nil),     // 22: wiggle.v1.HeartbeatResponse
-	(*BeatOutcome)(nil),           // 23: wiggle.v1.BeatOutcome
-	(*ReleaseTasksRequest)(nil),   // 24: wiggle.v1.ReleaseTasksRequest
-	(*TaskLease)(nil),             // 25: wiggle.v1.TaskLease
-	(*ReleaseTasksResponse)(nil),  // 26: wiggle.v1.ReleaseTasksResponse
-	nil,                           // 27: wiggle.v1.Task.TraceContextEntry
-	(*durationpb.Duration)(nil),   // 28: google.protobuf.Duration
-	(*Payload)(nil),               // 29: wiggle.v1.Payload
-	(*Fault)(nil),                 // 30: wiggle.v1.Fault
-	(*timestamppb.Timestamp)(nil), // 31: google.protobuf.Timestamp
-	(*Failure)(nil),               // 32: wiggle.v1.Failure
+	(*EmittedEvent)(nil),          // 12: wiggle.v1.EmittedEvent
+	(*FollowingStep)(nil),         // 13: wiggle.v1.FollowingStep
+	(*Unchanged)(nil),             // 14: wiggle.v1.Unchanged
+	(*ReportStepsRequest)(nil),    // 15: wiggle.v1.ReportStepsRequest
+	(*Continuation)(nil),          // 16: wiggle.v1.Continuation
+	(*ReportStepsResponse)(nil),   // 17: wiggle.v1.ReportStepsResponse
+	(*TaskOutcome)(nil),           // 18: wiggle.v1.TaskOutcome
+	(*FailTaskRequest)(nil),       // 19: wiggle.v1.FailTaskRequest
+	(*FailTaskResponse)(nil),      // 20: wiggle.v1.FailTaskResponse
+	(*HeartbeatRequest)(nil),      // 21: wiggle.v1.HeartbeatRequest
+	(*Beat)(nil),                  // 22: wiggle.v1.Beat
+	(*HeartbeatResponse)(nil),     // 23: wiggle.v1.HeartbeatResponse
+	(*BeatOutcome)(nil),           // 24: wiggle.v1.BeatOutcome
+	(*ReleaseTasksRequest)(nil),   // 25: wiggle.v1.ReleaseTasksRequest
+	(*TaskLease)(nil),             // 26: wiggle.v1.TaskLease
+	(*ReleaseTasksResponse)(nil),  // 27: wiggle.v1.ReleaseTasksResponse
+	nil,                           // 28: wiggle.v1.Task.TraceContextEntry
+	(*durationpb.Duration)(nil),   // 29: google.protobuf.Duration
+	(*Payload)(nil),               // 30: wiggle.v1.Payload
+	(*Fault)(nil),                 // 31: wiggle.v1.Fault
+	(*timestamppb.Timestamp)(nil), // 32: google.protobuf.Timestamp
+	(*Failure)(nil),               // 33: wiggle.v1.Failure
 }
 var file_wiggle_v1_worker_service_proto_depIdxs = []int32{
 	2,  // 0: wiggle.v1.WorkRequest.hello:type_name -> wiggle.v1.WorkHello
 	11, // 1: wiggle.v1.WorkRequest.reports:type_name -> wiggle.v1.StepReport
-	18, // 2: wiggle.v1.WorkRequest.failures:type_name -> wiggle.v1.FailTaskRequest
-	21, // 3: wiggle.v1.WorkRequest.beats:type_name -> wiggle.v1.Beat
-	25, // 4: wiggle.v1.WorkRequest.releases:type_name -> wiggle.v1.TaskLease
+	19, // 2: wiggle.v1.WorkRequest.failures:type_name -> wiggle.v1.FailTaskRequest
+	22, // 3: wiggle.v1.WorkRequest.beats:type_name -> wiggle.v1.Beat
+	26, // 4: wiggle.v1.WorkRequest.releases:type_name -> wiggle.v1.TaskLease
 	5,  // 5: wiggle.v1.WorkHello.workflows:type_name -> wiggle.v1.WorkflowBinding
-	28, // 6: wiggle.v1.WorkHello.lease:type_name -> google.protobuf.Duration
-	25, // 7: wiggle.v1.WorkHello.held:type_name -> wiggle.v1.TaskLease
+	29, // 6: wiggle.v1.WorkHello.lease:type_name -> google.protobuf.Duration
+	26, // 7: wiggle.v1.WorkHello.held:type_name -> wiggle.v1.TaskLease
 	8,  // 8: wiggle.v1.WorkResponse.tasks:type_name -> wiggle.v1.Task
-	29, // 9: wiggle.v1.WorkResponse.base_contexts:type_name -> wiggle.v1.Payload
-	17, // 10: wiggle.v1.WorkResponse.reported:type_name -> wiggle.v1.TaskOutcome
+	30, // 9: wiggle.v1.WorkResponse.base_contexts:type_name -> wiggle.v1.Payload
+	18, // 10: wiggle.v1.WorkResponse.reported:type_name -> wiggle.v1.TaskOutcome
 	4,  // 11: wiggle.v1.WorkResponse.failed:type_name -> wiggle.v1.FailureOutcome
-	23, // 12: wiggle.v1.WorkResponse.beats:type_name -> wiggle.v1.BeatOutcome
-	17, // 13: wiggle.v1.WorkResponse.released:type_name -> wiggle.v1.TaskOutcome
-	30, // 14: wiggle.v1.FailureOutcome.fault:type_name -> wiggle.v1.Fault
-	31, // 15: wiggle.v1.FailureOutcome.retry_at:type_name -> google.protobuf.Timestamp
+	24, // 12: wiggle.v1.WorkResponse.beats:type_name -> wiggle.v1.BeatOutcome
+	18, // 13: wiggle.v1.WorkResponse.released:type_name -> wiggle.v1.TaskOutcome
+	31, // 14: wiggle.v1.FailureOutcome.fault:type_name -> wiggle.v1.Fault
+	32, // 15: wiggle.v1.FailureOutcome.retry_at:type_name -> google.protobuf.Timestamp
 	5,  // 16: wiggle.v1.PollTasksRequest.workflows:type_name -> wiggle.v1.WorkflowBinding
-	28, // 17: wiggle.v1.PollTasksRequest.lease:type_name -> google.protobuf.Duration
-	28, // 18: wiggle.v1.PollTasksRequest.wait:type_name -> google.protobuf.Duration
+	29, // 17: wiggle.v1.PollTasksRequest.lease:type_name -> google.protobuf.Duration
+	29, // 18: wiggle.v1.PollTasksRequest.wait:type_name -> google.protobuf.Duration
 	8,  // 19: wiggle.v1.PollTasksResponse.tasks:type_name -> wiggle.v1.Task
-	28, // 20: wiggle.v1.PollTasksResponse.retry_after:type_name -> google.protobuf.Duration
-	29, // 21: wiggle.v1.PollTasksResponse.base_contexts:type_name -> wiggle.v1.Payload
+	29, // 20: wiggle.v1.PollTasksResponse.retry_after:type_name -> google.protobuf.Duration
+	30, // 21: wiggle.v1.PollTasksResponse.base_contexts:type_name -> wiggle.v1.Payload
 	0,  // 22: wiggle.v1.Task.kind:type_name -> wiggle.v1.TaskKind
-	31, // 23: wiggle.v1.Task.lease_expires_at:type_name -> google.protobuf.Timestamp
-	31, // 24: wiggle.v1.Task.deadline:type_name -> google.protobuf.Timestamp
-	29, // 25: wiggle.v1.Task.context:type_name -> wiggle.v1.Payload
-	29, // 26: wiggle.v1.Task.base_context:type_name -> wiggle.v1.Payload
+	32, // 23: wiggle.v1.Task.lease_expires_at:type_name -> google.protobuf.Timestamp
+	32, // 24: wiggle.v1.Task.deadline:type_name -> google.protobuf.Timestamp
+	30, // 25: wiggle.v1.Task.context:type_name -> wiggle.v1.Payload
+	30, // 26: wiggle.v1.Task.base_context:type_name -> wiggle.v1.Payload
 	9,  // 27: wiggle.v1.Task.element:type_name -> wiggle.v1.Element
 	10, // 28: wiggle.v1.Task.results:type_name -> wiggle.v1.BranchResult
-	29, // 29: wiggle.v1.Task.progress:type_name -> wiggle.v1.Payload
-	27, // 30: wiggle.v1.Task.trace_context:type_name -> wiggle.v1.Task.TraceContextEntry
-	31, // 31: wiggle.v1.Task.queued_at:type_name -> google.protobuf.Timestamp
-	31, // 32: wiggle.v1.Task.dispatched_at:type_name -> google.protobuf.Timestamp
+	30, // 29: wiggle.v1.Task.progress:type_name -> wiggle.v1.Payload
+	28, // 30: wiggle.v1.Task.trace_context:type_name -> wiggle.v1.Task.TraceContextEntry
+	32, // 31: wiggle.v1.Task.queued_at:type_name -> google.protobuf.Timestamp
+	32, // 32: wiggle.v1.Task.dispatched_at:type_name -> google.protobuf.Timestamp
 	9,  // 33: wiggle.v1.BranchResult.element:type_name -> wiggle.v1.Element
-	29, // 34: wiggle.v1.BranchResult.result:type_name -> wiggle.v1.Payload
-	29, // 35: wiggle.v1.StepReport.result:type_name -> wiggle.v1.Payload
-	13, // 36: wiggle.v1.StepReport.unchanged:type_name -> wiggle.v1.Unchanged
-	31, // 37: wiggle.v1.StepReport.started_at:type_name -> google.protobuf.Timestamp
-	31, // 38: wiggle.v1.StepReport.finished_at:type_name -> google.protobuf.Timestamp
-	12, // 39: wiggle.v1.StepReport.followed_by:type_name -> wiggle.v1.FollowingStep
-	29, // 40: wiggle.v1.FollowingStep.result:type_name -> wiggle.v1.Payload
-	13, // 41: wiggle.v1.FollowingStep.unchanged:type_name -> wiggle.v1.Unchanged
-	31, // 42: wiggle.v1.FollowingStep.started_at:type_name -> google.protobuf.Timestamp
-	31, // 43: wiggle.v1.FollowingStep.finished_at:type_name -> google.protobuf.Timestamp
-	11, // 44: wiggle.v1.ReportStepsRequest.reports:type_name -> wiggle.v1.StepReport
-	15, // 45: wiggle.v1.ReportStepsRequest.next:type_name -> wiggle.v1.Continuation
-	5,  // 46: wiggle.v1.Continuation.workflows:type_name -> wiggle.v1.WorkflowBinding
-	28, // 47: wiggle.v1.Continuation.lease:type_name -> google.protobuf.Duration
-	17, // 48: wiggle.v1.ReportStepsResponse.outcomes:type_name -> wiggle.v1.TaskOutcome
-	8,  // 49: wiggle.v1.ReportStepsResponse.tasks:type_name -> wiggle.v1.Task
-	29, // 50: wiggle.v1.ReportStepsResponse.base_contexts:type_name -> wiggle.v1.Payload
-	30, // 51: wiggle.v1.TaskOutcome.fault:type_name -> wiggle.v1.Fault
-	32, // 52: wiggle.v1.FailTaskRequest.failure:type_name -> wiggle.v1.Failure
-	28, // 53: wiggle.v1.FailTaskRequest.retry_delay:type_name -> google.protobuf.Duration
-	31, // 54: wiggle.v1.FailTaskRequest.started_at:type_name -> google.protobuf.Timestamp
-	31, // 55: wiggle.v1.FailTaskRequest.finished_at:type_name -> google.protobuf.Timestamp
-	31, // 56: wiggle.v1.FailTaskResponse.retry_at:type_name -> google.protobuf.Timestamp
-	21, // 57: wiggle.v1.HeartbeatRequest.beats:type_name -> wiggle.v1.Beat
-	28, // 58: wiggle.v1.Beat.extend:type_name -> google.protobuf.Duration
-	29, // 59: wiggle.v1.Beat.progress:type_name -> wiggle.v1.Payload
-	23, // 60: wiggle.v1.HeartbeatResponse.outcomes:type_name -> wiggle.v1.BeatOutcome
-	31, // 61: wiggle.v1.BeatOutcome.lease_expires_at:type_name -> google.protobuf.Timestamp
-	30, // 62: wiggle.v1.BeatOutcome.fault:type_name -> wiggle.v1.Fault
-	25, // 63: wiggle.v1.ReleaseTasksRequest.tasks:type_name -> wiggle.v1.TaskLease
-	17, // 64: wiggle.v1.ReleaseTasksResponse.outcomes:type_name -> wiggle.v1.TaskOutcome
-	1,  // 65: wiggle.v1.WorkerService.Work:input_type -> wiggle.v1.WorkRequest
-	6,  // 66: wiggle.v1.WorkerService.PollTasks:input_type -> wiggle.v1.PollTasksRequest
-	14, // 67: wiggle.v1.WorkerService.ReportSteps:input_type -> wiggle.v1.ReportStepsRequest
-	18, // 68: wiggle.v1.WorkerService.FailTask:input_type -> wiggle.v1.FailTaskRequest
-	20, // 69: wiggle.v1.WorkerService.Heartbeat:input_type -> wiggle.v1.HeartbeatRequest
-	24, // 70: wiggle.v1.WorkerService.ReleaseTasks:input_type -> wiggle.v1.ReleaseTasksRequest
-	3,  // 71: wiggle.v1.WorkerService.Work:output_type -> wiggle.v1.WorkResponse
-	7,  // 72: wiggle.v1.WorkerService.PollTasks:output_type -> wiggle.v1.PollTasksResponse
-	16, // 73: wiggle.v1.WorkerService.ReportSteps:output_type -> wiggle.v1.ReportStepsResponse
-	19, // 74: wiggle.v1.WorkerService.FailTask:output_type -> wiggle.v1.FailTaskResponse
-	22, // 75: wiggle.v1.WorkerService.Heartbeat:output_type -> wiggle.v1.HeartbeatResponse
-	26, // 76: wiggle.v1.WorkerService.ReleaseTasks:output_type -> wiggle.v1.ReleaseTasksResponse
-	71, // [71:77] is the sub-list for method output_type
-	65, // [65:71] is the sub-list for method input_type
-	65, // [65:65] is the sub-list for extension type_name
-	65, // [65:65] is the sub-list for extension extendee
-	0,  // [0:65] is the sub-list for field type_name
+	30, // 34: wiggle.v1.BranchResult.result:type_name -> wiggle.v1.Payload
+	30, // 35: wiggle.v1.StepReport.result:type_name -> wiggle.v1.Payload
+	14, // 36: wiggle.v1.StepReport.unchanged:type_name -> wiggle.v1.Unchanged
+	32, // 37: wiggle.v1.StepReport.started_at:type_name -> google.protobuf.Timestamp
+	32, // 38: wiggle.v1.StepReport.finished_at:type_name -> google.protobuf.Timestamp
+	12, // 39: wiggle.v1.StepReport.events:type_name -> wiggle.v1.EmittedEvent
+	13, // 40: wiggle.v1.StepReport.followed_by:type_name -> wiggle.v1.FollowingStep
+	30, // 41: wiggle.v1.EmittedEvent.payload:type_name -> wiggle.v1.Payload
+	30, // 42: wiggle.v1.FollowingStep.result:type_name -> wiggle.v1.Payload
+	14, // 43: wiggle.v1.FollowingStep.unchanged:type_name -> wiggle.v1.Unchanged
+	32, // 44: wiggle.v1.FollowingStep.started_at:type_name -> google.protobuf.Timestamp
+	32, // 45: wiggle.v1.FollowingStep.finished_at:type_name -> google.protobuf.Timestamp
+	12, // 46: wiggle.v1.FollowingStep.events:type_name -> wiggle.v1.EmittedEvent
+	11, // 47: wiggle.v1.ReportStepsRequest.reports:type_name -> wiggle.v1.StepReport
+	16, // 48: wiggle.v1.ReportStepsRequest.next:type_name -> wiggle.v1.Continuation
+	5,  // 49: wiggle.v1.Continuation.workflows:type_name -> wiggle.v1.WorkflowBinding
+	29, // 50: wiggle.v1.Continuation.lease:type_name -> google.protobuf.Duration
+	18, // 51: wiggle.v1.ReportStepsResponse.outcomes:type_name -> wiggle.v1.TaskOutcome
+	8,  // 52: wiggle.v1.ReportStepsResponse.tasks:type_name -> wiggle.v1.Task
+	30, // 53: wiggle.v1.ReportStepsResponse.base_contexts:type_name -> wiggle.v1.Payload
+	31, // 54: wiggle.v1.TaskOutcome.fault:type_name -> wiggle.v1.Fault
+	33, // 55: wiggle.v1.FailTaskRequest.failure:type_name -> wiggle.v1.Failure
+	29, // 56: wiggle.v1.FailTaskRequest.retry_delay:type_name -> google.protobuf.Duration
+	32, // 57: wiggle.v1.FailTaskRequest.started_at:type_name -> google.protobuf.Timestamp
+	32, // 58: wiggle.v1.FailTaskRequest.finished_at:type_name -> google.protobuf.Timestamp
+	32, // 59: wiggle.v1.FailTaskResponse.retry_at:type_name -> google.protobuf.Timestamp
+	22, // 60: wiggle.v1.HeartbeatRequest.beats:type_name -> wiggle.v1.Beat
+	29, // 61: wiggle.v1.Beat.extend:type_name -> google.protobuf.Duration
+	30, // 62: wiggle.v1.Beat.progress:type_name -> wiggle.v1.Payload
+	24, // 63: wiggle.v1.HeartbeatResponse.outcomes:type_name -> wiggle.v1.BeatOutcome
+	32, // 64: wiggle.v1.BeatOutcome.lease_expires_at:type_name -> google.protobuf.Timestamp
+	31, // 65: wiggle.v1.BeatOutcome.fault:type_name -> wiggle.v1.Fault
+	26, // 66: wiggle.v1.ReleaseTasksRequest.tasks:type_name -> wiggle.v1.TaskLease
+	18, // 67: wiggle.v1.ReleaseTasksResponse.outcomes:type_name -> wiggle.v1.TaskOutcome
+	1,  // 68: wiggle.v1.WorkerService.Work:input_type -> wiggle.v1.WorkRequest
+	6,  // 69: wiggle.v1.WorkerService.PollTasks:input_type -> wiggle.v1.PollTasksRequest
+	15, // 70: wiggle.v1.WorkerService.ReportSteps:input_type -> wiggle.v1.ReportStepsRequest
+	19, // 71: wiggle.v1.WorkerService.FailTask:input_type -> wiggle.v1.FailTaskRequest
+	21, // 72: wiggle.v1.WorkerService.Heartbeat:input_type -> wiggle.v1.HeartbeatRequest
+	25, // 73: wiggle.v1.WorkerService.ReleaseTasks:input_type -> wiggle.v1.ReleaseTasksRequest
+	3,  // 74: wiggle.v1.WorkerService.Work:output_type -> wiggle.v1.WorkResponse
+	7,  // 75: wiggle.v1.WorkerService.PollTasks:output_type -> wiggle.v1.PollTasksResponse
+	17, // 76: wiggle.v1.WorkerService.ReportSteps:output_type -> wiggle.v1.ReportStepsResponse
+	20, // 77: wiggle.v1.WorkerService.FailTask:output_type -> wiggle.v1.FailTaskResponse
+	23, // 78: wiggle.v1.WorkerService.Heartbeat:output_type -> wiggle.v1.HeartbeatResponse
+	27, // 79: wiggle.v1.WorkerService.ReleaseTasks:output_type -> wiggle.v1.ReleaseTasksResponse
+	74, // [74:80] is the sub-list for method output_type
+	68, // [68:74] is the sub-list for method input_type
+	68, // [68:68] is the sub-list for extension type_name
+	68, // [68:68] is the sub-list for extension extendee
+	0,  // [0:68] is the sub-list for field type_name
 }
 
 func init() { file_wiggle_v1_worker_service_proto_init() }
@@ -2673,7 +2755,7 @@ func file_wiggle_v1_worker_service_proto_init() {
 		(*StepReport_Gate)(nil),
 		(*StepReport_Choice)(nil),
 	}
-	file_wiggle_v1_worker_service_proto_msgTypes[11].OneofWrappers = []any{
+	file_wiggle_v1_worker_service_proto_msgTypes[12].OneofWrappers = []any{
 		(*FollowingStep_Result)(nil),
 		(*FollowingStep_Unchanged)(nil),
 		(*FollowingStep_Gate)(nil),
@@ -2685,7 +2767,7 @@ func file_wiggle_v1_worker_service_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_wiggle_v1_worker_service_proto_rawDesc), len(file_wiggle_v1_worker_service_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   27,
+			NumMessages:   28,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

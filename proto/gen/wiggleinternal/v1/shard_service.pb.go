@@ -23,6 +23,153 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
+// ScanInstancesRequest asks for a page of a shard's instances.
+type ScanInstancesRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The shard.
+	Shard int32 `protobuf:"varint,1,opt,name=shard,proto3" json:"shard,omitempty"`
+	// Only those behind this id. Empty means from the first.
+	AfterInstanceId string `protobuf:"bytes,2,opt,name=after_instance_id,json=afterInstanceId,proto3" json:"after_instance_id,omitempty"`
+	// At most so many. 0 means 500, at most 1000.
+	Limit int32 `protobuf:"varint,3,opt,name=limit,proto3" json:"limit,omitempty"`
+	// Only this namespace. Empty means all.
+	Namespace string `protobuf:"bytes,4,opt,name=namespace,proto3" json:"namespace,omitempty"`
+	// Only this workflow. Empty means all.
+	Workflow string `protobuf:"bytes,5,opt,name=workflow,proto3" json:"workflow,omitempty"`
+	// True to leave out contexts: id, namespace, workflow, revision, state and times
+	// are enough.
+	HeadsOnly     bool `protobuf:"varint,6,opt,name=heads_only,json=headsOnly,proto3" json:"heads_only,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ScanInstancesRequest) Reset() {
+	*x = ScanInstancesRequest{}
+	mi := &file_wiggle_internal_v1_shard_service_proto_msgTypes[0]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ScanInstancesRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ScanInstancesRequest) ProtoMessage() {}
+
+func (x *ScanInstancesRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_wiggle_internal_v1_shard_service_proto_msgTypes[0]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ScanInstancesRequest.ProtoReflect.Descriptor instead.
+func (*ScanInstancesRequest) Descriptor() ([]byte, []int) {
+	return file_wiggle_internal_v1_shard_service_proto_rawDescGZIP(), []int{0}
+}
+
+func (x *ScanInstancesRequest) GetShard() int32 {
+	if x != nil {
+		return x.Shard
+	}
+	return 0
+}
+
+func (x *ScanInstancesRequest) GetAfterInstanceId() string {
+	if x != nil {
+		return x.AfterInstanceId
+	}
+	return ""
+}
+
+func (x *ScanInstancesRequest) GetLimit() int32 {
+	if x != nil {
+		return x.Limit
+	}
+	return 0
+}
+
+func (x *ScanInstancesRequest) GetNamespace() string {
+	if x != nil {
+		return x.Namespace
+	}
+	return ""
+}
+
+func (x *ScanInstancesRequest) GetWorkflow() string {
+	if x != nil {
+		return x.Workflow
+	}
+	return ""
+}
+
+func (x *ScanInstancesRequest) GetHeadsOnly() bool {
+	if x != nil {
+		return x.HeadsOnly
+	}
+	return false
+}
+
+// ScanInstancesResponse is a page of a shard's instances.
+type ScanInstancesResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The instances, by id.
+	Instances []*v1.Instance `protobuf:"bytes,1,rep,name=instances,proto3" json:"instances,omitempty"`
+	// True if there are none behind.
+	Last          bool `protobuf:"varint,2,opt,name=last,proto3" json:"last,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ScanInstancesResponse) Reset() {
+	*x = ScanInstancesResponse{}
+	mi := &file_wiggle_internal_v1_shard_service_proto_msgTypes[1]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ScanInstancesResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ScanInstancesResponse) ProtoMessage() {}
+
+func (x *ScanInstancesResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_wiggle_internal_v1_shard_service_proto_msgTypes[1]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ScanInstancesResponse.ProtoReflect.Descriptor instead.
+func (*ScanInstancesResponse) Descriptor() ([]byte, []int) {
+	return file_wiggle_internal_v1_shard_service_proto_rawDescGZIP(), []int{1}
+}
+
+func (x *ScanInstancesResponse) GetInstances() []*v1.Instance {
+	if x != nil {
+		return x.Instances
+	}
+	return nil
+}
+
+func (x *ScanInstancesResponse) GetLast() bool {
+	if x != nil {
+		return x.Last
+	}
+	return false
+}
+
 // StatusRequest asks for the status.
 type StatusRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -32,7 +179,7 @@ type StatusRequest struct {
 
 func (x *StatusRequest) Reset() {
 	*x = StatusRequest{}
-	mi := &file_wiggle_internal_v1_shard_service_proto_msgTypes[0]
+	mi := &file_wiggle_internal_v1_shard_service_proto_msgTypes[2]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -44,7 +191,7 @@ func (x *StatusRequest) String() string {
 func (*StatusRequest) ProtoMessage() {}
 
 func (x *StatusRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_wiggle_internal_v1_shard_service_proto_msgTypes[0]
+	mi := &file_wiggle_internal_v1_shard_service_proto_msgTypes[2]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -57,7 +204,7 @@ func (x *StatusRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatusRequest.ProtoReflect.Descriptor instead.
 func (*StatusRequest) Descriptor() ([]byte, []int) {
-	return file_wiggle_internal_v1_shard_service_proto_rawDescGZIP(), []int{0}
+	return file_wiggle_internal_v1_shard_service_proto_rawDescGZIP(), []int{2}
 }
 
 // StatusResponse tells how the process is.
@@ -77,7 +224,7 @@ type StatusResponse struct {
 
 func (x *StatusResponse) Reset() {
 	*x = StatusResponse{}
-	mi := &file_wiggle_internal_v1_shard_service_proto_msgTypes[1]
+	mi := &file_wiggle_internal_v1_shard_service_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -89,7 +236,7 @@ func (x *StatusResponse) String() string {
 func (*StatusResponse) ProtoMessage() {}
 
 func (x *StatusResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_wiggle_internal_v1_shard_service_proto_msgTypes[1]
+	mi := &file_wiggle_internal_v1_shard_service_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -102,7 +249,7 @@ func (x *StatusResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatusResponse.ProtoReflect.Descriptor instead.
 func (*StatusResponse) Descriptor() ([]byte, []int) {
-	return file_wiggle_internal_v1_shard_service_proto_rawDescGZIP(), []int{1}
+	return file_wiggle_internal_v1_shard_service_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *StatusResponse) GetProcessId() string {
@@ -145,13 +292,15 @@ type ShardStatus struct {
 	// How far the shard has received home's definitions: the registration number
 	// of the last one.
 	DefinitionsRevision int64 `protobuf:"varint,4,opt,name=definitions_revision,json=definitionsRevision,proto3" json:"definitions_revision,omitempty"`
-	unknownFields       protoimpl.UnknownFields
-	sizeCache           protoimpl.SizeCache
+	// Its replicas, as the process sees them.
+	Replicas      []*v1.Replica `protobuf:"bytes,5,rep,name=replicas,proto3" json:"replicas,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *ShardStatus) Reset() {
 	*x = ShardStatus{}
-	mi := &file_wiggle_internal_v1_shard_service_proto_msgTypes[2]
+	mi := &file_wiggle_internal_v1_shard_service_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -163,7 +312,7 @@ func (x *ShardStatus) String() string {
 func (*ShardStatus) ProtoMessage() {}
 
 func (x *ShardStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_wiggle_internal_v1_shard_service_proto_msgTypes[2]
+	mi := &file_wiggle_internal_v1_shard_service_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -176,7 +325,7 @@ func (x *ShardStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ShardStatus.ProtoReflect.Descriptor instead.
 func (*ShardStatus) Descriptor() ([]byte, []int) {
-	return file_wiggle_internal_v1_shard_service_proto_rawDescGZIP(), []int{2}
+	return file_wiggle_internal_v1_shard_service_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *ShardStatus) GetShard() int32 {
@@ -207,6 +356,13 @@ func (x *ShardStatus) GetDefinitionsRevision() int64 {
 	return 0
 }
 
+func (x *ShardStatus) GetReplicas() []*v1.Replica {
+	if x != nil {
+		return x.Replicas
+	}
+	return nil
+}
+
 // WatchWorkRequest opens the stream.
 type WatchWorkRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -216,7 +372,7 @@ type WatchWorkRequest struct {
 
 func (x *WatchWorkRequest) Reset() {
 	*x = WatchWorkRequest{}
-	mi := &file_wiggle_internal_v1_shard_service_proto_msgTypes[3]
+	mi := &file_wiggle_internal_v1_shard_service_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -228,7 +384,7 @@ func (x *WatchWorkRequest) String() string {
 func (*WatchWorkRequest) ProtoMessage() {}
 
 func (x *WatchWorkRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_wiggle_internal_v1_shard_service_proto_msgTypes[3]
+	mi := &file_wiggle_internal_v1_shard_service_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -241,7 +397,7 @@ func (x *WatchWorkRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchWorkRequest.ProtoReflect.Descriptor instead.
 func (*WatchWorkRequest) Descriptor() ([]byte, []int) {
-	return file_wiggle_internal_v1_shard_service_proto_rawDescGZIP(), []int{3}
+	return file_wiggle_internal_v1_shard_service_proto_rawDescGZIP(), []int{5}
 }
 
 // WatchWorkResponse is a set of hints.
@@ -255,7 +411,7 @@ type WatchWorkResponse struct {
 
 func (x *WatchWorkResponse) Reset() {
 	*x = WatchWorkResponse{}
-	mi := &file_wiggle_internal_v1_shard_service_proto_msgTypes[4]
+	mi := &file_wiggle_internal_v1_shard_service_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -267,7 +423,7 @@ func (x *WatchWorkResponse) String() string {
 func (*WatchWorkResponse) ProtoMessage() {}
 
 func (x *WatchWorkResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_wiggle_internal_v1_shard_service_proto_msgTypes[4]
+	mi := &file_wiggle_internal_v1_shard_service_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -280,7 +436,7 @@ func (x *WatchWorkResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchWorkResponse.ProtoReflect.Descriptor instead.
 func (*WatchWorkResponse) Descriptor() ([]byte, []int) {
-	return file_wiggle_internal_v1_shard_service_proto_rawDescGZIP(), []int{4}
+	return file_wiggle_internal_v1_shard_service_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *WatchWorkResponse) GetHints() []*WorkHint {
@@ -305,7 +461,7 @@ type WorkHint struct {
 
 func (x *WorkHint) Reset() {
 	*x = WorkHint{}
-	mi := &file_wiggle_internal_v1_shard_service_proto_msgTypes[5]
+	mi := &file_wiggle_internal_v1_shard_service_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -317,7 +473,7 @@ func (x *WorkHint) String() string {
 func (*WorkHint) ProtoMessage() {}
 
 func (x *WorkHint) ProtoReflect() protoreflect.Message {
-	mi := &file_wiggle_internal_v1_shard_service_proto_msgTypes[5]
+	mi := &file_wiggle_internal_v1_shard_service_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -330,7 +486,7 @@ func (x *WorkHint) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WorkHint.ProtoReflect.Descriptor instead.
 func (*WorkHint) Descriptor() ([]byte, []int) {
-	return file_wiggle_internal_v1_shard_service_proto_rawDescGZIP(), []int{5}
+	return file_wiggle_internal_v1_shard_service_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *WorkHint) GetShard() int32 {
@@ -373,7 +529,7 @@ type StoredDefinition struct {
 
 func (x *StoredDefinition) Reset() {
 	*x = StoredDefinition{}
-	mi := &file_wiggle_internal_v1_shard_service_proto_msgTypes[6]
+	mi := &file_wiggle_internal_v1_shard_service_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -385,7 +541,7 @@ func (x *StoredDefinition) String() string {
 func (*StoredDefinition) ProtoMessage() {}
 
 func (x *StoredDefinition) ProtoReflect() protoreflect.Message {
-	mi := &file_wiggle_internal_v1_shard_service_proto_msgTypes[6]
+	mi := &file_wiggle_internal_v1_shard_service_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -398,7 +554,7 @@ func (x *StoredDefinition) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StoredDefinition.ProtoReflect.Descriptor instead.
 func (*StoredDefinition) Descriptor() ([]byte, []int) {
-	return file_wiggle_internal_v1_shard_service_proto_rawDescGZIP(), []int{6}
+	return file_wiggle_internal_v1_shard_service_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *StoredDefinition) GetNamespace() string {
@@ -449,7 +605,7 @@ type RegisterDefinitionRequest struct {
 
 func (x *RegisterDefinitionRequest) Reset() {
 	*x = RegisterDefinitionRequest{}
-	mi := &file_wiggle_internal_v1_shard_service_proto_msgTypes[7]
+	mi := &file_wiggle_internal_v1_shard_service_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -461,7 +617,7 @@ func (x *RegisterDefinitionRequest) String() string {
 func (*RegisterDefinitionRequest) ProtoMessage() {}
 
 func (x *RegisterDefinitionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_wiggle_internal_v1_shard_service_proto_msgTypes[7]
+	mi := &file_wiggle_internal_v1_shard_service_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -474,7 +630,7 @@ func (x *RegisterDefinitionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RegisterDefinitionRequest.ProtoReflect.Descriptor instead.
 func (*RegisterDefinitionRequest) Descriptor() ([]byte, []int) {
-	return file_wiggle_internal_v1_shard_service_proto_rawDescGZIP(), []int{7}
+	return file_wiggle_internal_v1_shard_service_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *RegisterDefinitionRequest) GetNamespace() string {
@@ -504,7 +660,7 @@ type RegisterDefinitionResponse struct {
 
 func (x *RegisterDefinitionResponse) Reset() {
 	*x = RegisterDefinitionResponse{}
-	mi := &file_wiggle_internal_v1_shard_service_proto_msgTypes[8]
+	mi := &file_wiggle_internal_v1_shard_service_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -516,7 +672,7 @@ func (x *RegisterDefinitionResponse) String() string {
 func (*RegisterDefinitionResponse) ProtoMessage() {}
 
 func (x *RegisterDefinitionResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_wiggle_internal_v1_shard_service_proto_msgTypes[8]
+	mi := &file_wiggle_internal_v1_shard_service_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -529,7 +685,7 @@ func (x *RegisterDefinitionResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RegisterDefinitionResponse.ProtoReflect.Descriptor instead.
 func (*RegisterDefinitionResponse) Descriptor() ([]byte, []int) {
-	return file_wiggle_internal_v1_shard_service_proto_rawDescGZIP(), []int{8}
+	return file_wiggle_internal_v1_shard_service_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *RegisterDefinitionResponse) GetStored() *StoredDefinition {
@@ -559,7 +715,7 @@ type PutDefinitionsRequest struct {
 
 func (x *PutDefinitionsRequest) Reset() {
 	*x = PutDefinitionsRequest{}
-	mi := &file_wiggle_internal_v1_shard_service_proto_msgTypes[9]
+	mi := &file_wiggle_internal_v1_shard_service_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -571,7 +727,7 @@ func (x *PutDefinitionsRequest) String() string {
 func (*PutDefinitionsRequest) ProtoMessage() {}
 
 func (x *PutDefinitionsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_wiggle_internal_v1_shard_service_proto_msgTypes[9]
+	mi := &file_wiggle_internal_v1_shard_service_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -584,7 +740,7 @@ func (x *PutDefinitionsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PutDefinitionsRequest.ProtoReflect.Descriptor instead.
 func (*PutDefinitionsRequest) Descriptor() ([]byte, []int) {
-	return file_wiggle_internal_v1_shard_service_proto_rawDescGZIP(), []int{9}
+	return file_wiggle_internal_v1_shard_service_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *PutDefinitionsRequest) GetShard() int32 {
@@ -612,7 +768,7 @@ type PutDefinitionsResponse struct {
 
 func (x *PutDefinitionsResponse) Reset() {
 	*x = PutDefinitionsResponse{}
-	mi := &file_wiggle_internal_v1_shard_service_proto_msgTypes[10]
+	mi := &file_wiggle_internal_v1_shard_service_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -624,7 +780,7 @@ func (x *PutDefinitionsResponse) String() string {
 func (*PutDefinitionsResponse) ProtoMessage() {}
 
 func (x *PutDefinitionsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_wiggle_internal_v1_shard_service_proto_msgTypes[10]
+	mi := &file_wiggle_internal_v1_shard_service_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -637,7 +793,7 @@ func (x *PutDefinitionsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PutDefinitionsResponse.ProtoReflect.Descriptor instead.
 func (*PutDefinitionsResponse) Descriptor() ([]byte, []int) {
-	return file_wiggle_internal_v1_shard_service_proto_rawDescGZIP(), []int{10}
+	return file_wiggle_internal_v1_shard_service_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *PutDefinitionsResponse) GetDefinitionsRevision() int64 {
@@ -666,7 +822,7 @@ type ListDefinitionsRequest struct {
 
 func (x *ListDefinitionsRequest) Reset() {
 	*x = ListDefinitionsRequest{}
-	mi := &file_wiggle_internal_v1_shard_service_proto_msgTypes[11]
+	mi := &file_wiggle_internal_v1_shard_service_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -678,7 +834,7 @@ func (x *ListDefinitionsRequest) String() string {
 func (*ListDefinitionsRequest) ProtoMessage() {}
 
 func (x *ListDefinitionsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_wiggle_internal_v1_shard_service_proto_msgTypes[11]
+	mi := &file_wiggle_internal_v1_shard_service_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -691,7 +847,7 @@ func (x *ListDefinitionsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListDefinitionsRequest.ProtoReflect.Descriptor instead.
 func (*ListDefinitionsRequest) Descriptor() ([]byte, []int) {
-	return file_wiggle_internal_v1_shard_service_proto_rawDescGZIP(), []int{11}
+	return file_wiggle_internal_v1_shard_service_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *ListDefinitionsRequest) GetShard() int32 {
@@ -740,7 +896,7 @@ type ListDefinitionsResponse struct {
 
 func (x *ListDefinitionsResponse) Reset() {
 	*x = ListDefinitionsResponse{}
-	mi := &file_wiggle_internal_v1_shard_service_proto_msgTypes[12]
+	mi := &file_wiggle_internal_v1_shard_service_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -752,7 +908,7 @@ func (x *ListDefinitionsResponse) String() string {
 func (*ListDefinitionsResponse) ProtoMessage() {}
 
 func (x *ListDefinitionsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_wiggle_internal_v1_shard_service_proto_msgTypes[12]
+	mi := &file_wiggle_internal_v1_shard_service_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -765,7 +921,7 @@ func (x *ListDefinitionsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListDefinitionsResponse.ProtoReflect.Descriptor instead.
 func (*ListDefinitionsResponse) Descriptor() ([]byte, []int) {
-	return file_wiggle_internal_v1_shard_service_proto_rawDescGZIP(), []int{12}
+	return file_wiggle_internal_v1_shard_service_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *ListDefinitionsResponse) GetDefinitions() []*StoredDefinition {
@@ -779,19 +935,31 @@ var File_wiggle_internal_v1_shard_service_proto protoreflect.FileDescriptor
 
 const file_wiggle_internal_v1_shard_service_proto_rawDesc = "" +
 	"\n" +
-	"&wiggle/internal/v1/shard_service.proto\x12\x12wiggle.internal.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1awiggle/v1/definition.proto\"\x0f\n" +
+	"&wiggle/internal/v1/shard_service.proto\x12\x12wiggle.internal.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1fwiggle/v1/cluster_service.proto\x1a\x1awiggle/v1/definition.proto\x1a wiggle/v1/instance_service.proto\"\xc7\x01\n" +
+	"\x14ScanInstancesRequest\x12\x14\n" +
+	"\x05shard\x18\x01 \x01(\x05R\x05shard\x12*\n" +
+	"\x11after_instance_id\x18\x02 \x01(\tR\x0fafterInstanceId\x12\x14\n" +
+	"\x05limit\x18\x03 \x01(\x05R\x05limit\x12\x1c\n" +
+	"\tnamespace\x18\x04 \x01(\tR\tnamespace\x12\x1a\n" +
+	"\bworkflow\x18\x05 \x01(\tR\bworkflow\x12\x1d\n" +
+	"\n" +
+	"heads_only\x18\x06 \x01(\bR\theadsOnly\"^\n" +
+	"\x15ScanInstancesResponse\x121\n" +
+	"\tinstances\x18\x01 \x03(\v2\x13.wiggle.v1.InstanceR\tinstances\x12\x12\n" +
+	"\x04last\x18\x02 \x01(\bR\x04last\"\x0f\n" +
 	"\rStatusRequest\"\x9e\x01\n" +
 	"\x0eStatusResponse\x12\x1d\n" +
 	"\n" +
 	"process_id\x18\x01 \x01(\tR\tprocessId\x12\x18\n" +
 	"\arelease\x18\x02 \x01(\tR\arelease\x12\x1a\n" +
 	"\bdraining\x18\x03 \x01(\bR\bdraining\x127\n" +
-	"\x06shards\x18\x04 \x03(\v2\x1f.wiggle.internal.v1.ShardStatusR\x06shards\"\x84\x01\n" +
+	"\x06shards\x18\x04 \x03(\v2\x1f.wiggle.internal.v1.ShardStatusR\x06shards\"\xb4\x01\n" +
 	"\vShardStatus\x12\x14\n" +
 	"\x05shard\x18\x01 \x01(\x05R\x05shard\x12\x14\n" +
 	"\x05ready\x18\x02 \x01(\bR\x05ready\x12\x16\n" +
 	"\x06reason\x18\x03 \x01(\tR\x06reason\x121\n" +
-	"\x14definitions_revision\x18\x04 \x01(\x03R\x13definitionsRevision\"\x12\n" +
+	"\x14definitions_revision\x18\x04 \x01(\x03R\x13definitionsRevision\x12.\n" +
+	"\breplicas\x18\x05 \x03(\v2\x12.wiggle.v1.ReplicaR\breplicas\"\x12\n" +
 	"\x10WatchWorkRequest\"G\n" +
 	"\x11WatchWorkResponse\x122\n" +
 	"\x05hints\x18\x01 \x03(\v2\x1c.wiggle.internal.v1.WorkHintR\x05hints\"T\n" +
@@ -833,7 +1001,9 @@ const file_wiggle_internal_v1_shard_service_proto_rawDesc = "" +
 	"\tWatchWork\x12$.wiggle.internal.v1.WatchWorkRequest\x1a%.wiggle.internal.v1.WatchWorkResponse\"\x000\x01\x12u\n" +
 	"\x12RegisterDefinition\x12-.wiggle.internal.v1.RegisterDefinitionRequest\x1a..wiggle.internal.v1.RegisterDefinitionResponse\"\x00\x12i\n" +
 	"\x0ePutDefinitions\x12).wiggle.internal.v1.PutDefinitionsRequest\x1a*.wiggle.internal.v1.PutDefinitionsResponse\"\x00\x12l\n" +
-	"\x0fListDefinitions\x12*.wiggle.internal.v1.ListDefinitionsRequest\x1a+.wiggle.internal.v1.ListDefinitionsResponse\"\x00B\xe0\x01\n" +
+	"\x0fListDefinitions\x12*.wiggle.internal.v1.ListDefinitionsRequest\x1a+.wiggle.internal.v1.ListDefinitionsResponse\"\x002u\n" +
+	"\vScanService\x12f\n" +
+	"\rScanInstances\x12(.wiggle.internal.v1.ScanInstancesRequest\x1a).wiggle.internal.v1.ScanInstancesResponse\"\x00B\xe0\x01\n" +
 	"\x16com.wiggle.internal.v1B\x11ShardServiceProtoP\x01ZIgithub.com/wiggle-run/wiggle/proto/gen/wiggleinternal/v1;wiggleinternalv1\xa2\x02\x03WIX\xaa\x02\x12Wiggle.Internal.V1\xca\x02\x12Wiggle\\Internal\\V1\xe2\x02\x1eWiggle\\Internal\\V1\\GPBMetadata\xea\x02\x14Wiggle::Internal::V1b\x06proto3"
 
 var (
@@ -848,48 +1018,56 @@ func file_wiggle_internal_v1_shard_service_proto_rawDescGZIP() []byte {
 	return file_wiggle_internal_v1_shard_service_proto_rawDescData
 }
 
-var file_wiggle_internal_v1_shard_service_proto_msgTypes = make([]protoimpl.MessageInfo, 13)
+var file_wiggle_internal_v1_shard_service_proto_msgTypes = make([]protoimpl.MessageInfo, 15)
 var file_wiggle_internal_v1_shard_service_proto_goTypes = []any{
-	(*StatusRequest)(nil),              // 0: wiggle.internal.v1.StatusRequest
-	(*StatusResponse)(nil),             // 1: wiggle.internal.v1.StatusResponse
-	(*ShardStatus)(nil),                // 2: wiggle.internal.v1.ShardStatus
-	(*WatchWorkRequest)(nil),           // 3: wiggle.internal.v1.WatchWorkRequest
-	(*WatchWorkResponse)(nil),          // 4: wiggle.internal.v1.WatchWorkResponse
-	(*WorkHint)(nil),                   // 5: wiggle.internal.v1.WorkHint
-	(*StoredDefinition)(nil),           // 6: wiggle.internal.v1.StoredDefinition
-	(*RegisterDefinitionRequest)(nil),  // 7: wiggle.internal.v1.RegisterDefinitionRequest
-	(*RegisterDefinitionResponse)(nil), // 8: wiggle.internal.v1.RegisterDefinitionResponse
-	(*PutDefinitionsRequest)(nil),      // 9: wiggle.internal.v1.PutDefinitionsRequest
-	(*PutDefinitionsResponse)(nil),     // 10: wiggle.internal.v1.PutDefinitionsResponse
-	(*ListDefinitionsRequest)(nil),     // 11: wiggle.internal.v1.ListDefinitionsRequest
-	(*ListDefinitionsResponse)(nil),    // 12: wiggle.internal.v1.ListDefinitionsResponse
-	(*v1.Definition)(nil),              // 13: wiggle.v1.Definition
-	(*timestamppb.Timestamp)(nil),      // 14: google.protobuf.Timestamp
+	(*ScanInstancesRequest)(nil),       // 0: wiggle.internal.v1.ScanInstancesRequest
+	(*ScanInstancesResponse)(nil),      // 1: wiggle.internal.v1.ScanInstancesResponse
+	(*StatusRequest)(nil),              // 2: wiggle.internal.v1.StatusRequest
+	(*StatusResponse)(nil),             // 3: wiggle.internal.v1.StatusResponse
+	(*ShardStatus)(nil),                // 4: wiggle.internal.v1.ShardStatus
+	(*WatchWorkRequest)(nil),           // 5: wiggle.internal.v1.WatchWorkRequest
+	(*WatchWorkResponse)(nil),          // 6: wiggle.internal.v1.WatchWorkResponse
+	(*WorkHint)(nil),                   // 7: wiggle.internal.v1.WorkHint
+	(*StoredDefinition)(nil),           // 8: wiggle.internal.v1.StoredDefinition
+	(*RegisterDefinitionRequest)(nil),  // 9: wiggle.internal.v1.RegisterDefinitionRequest
+	(*RegisterDefinitionResponse)(nil), // 10: wiggle.internal.v1.RegisterDefinitionResponse
+	(*PutDefinitionsRequest)(nil),      // 11: wiggle.internal.v1.PutDefinitionsRequest
+	(*PutDefinitionsResponse)(nil),     // 12: wiggle.internal.v1.PutDefinitionsResponse
+	(*ListDefinitionsRequest)(nil),     // 13: wiggle.internal.v1.ListDefinitionsRequest
+	(*ListDefinitionsResponse)(nil),    // 14: wiggle.internal.v1.ListDefinitionsResponse
+	(*v1.Instance)(nil),                // 15: wiggle.v1.Instance
+	(*v1.Replica)(nil),                 // 16: wiggle.v1.Replica
+	(*v1.Definition)(nil),              // 17: wiggle.v1.Definition
+	(*timestamppb.Timestamp)(nil),      // 18: google.protobuf.Timestamp
 }
 var file_wiggle_internal_v1_shard_service_proto_depIdxs = []int32{
-	2,  // 0: wiggle.internal.v1.StatusResponse.shards:type_name -> wiggle.internal.v1.ShardStatus
-	5,  // 1: wiggle.internal.v1.WatchWorkResponse.hints:type_name -> wiggle.internal.v1.WorkHint
-	13, // 2: wiggle.internal.v1.StoredDefinition.definition:type_name -> wiggle.v1.Definition
-	14, // 3: wiggle.internal.v1.StoredDefinition.registered_at:type_name -> google.protobuf.Timestamp
-	13, // 4: wiggle.internal.v1.RegisterDefinitionRequest.definition:type_name -> wiggle.v1.Definition
-	6,  // 5: wiggle.internal.v1.RegisterDefinitionResponse.stored:type_name -> wiggle.internal.v1.StoredDefinition
-	6,  // 6: wiggle.internal.v1.PutDefinitionsRequest.definitions:type_name -> wiggle.internal.v1.StoredDefinition
-	6,  // 7: wiggle.internal.v1.ListDefinitionsResponse.definitions:type_name -> wiggle.internal.v1.StoredDefinition
-	0,  // 8: wiggle.internal.v1.ShardService.Status:input_type -> wiggle.internal.v1.StatusRequest
-	3,  // 9: wiggle.internal.v1.ShardService.WatchWork:input_type -> wiggle.internal.v1.WatchWorkRequest
-	7,  // 10: wiggle.internal.v1.ShardService.RegisterDefinition:input_type -> wiggle.internal.v1.RegisterDefinitionRequest
-	9,  // 11: wiggle.internal.v1.ShardService.PutDefinitions:input_type -> wiggle.internal.v1.PutDefinitionsRequest
-	11, // 12: wiggle.internal.v1.ShardService.ListDefinitions:input_type -> wiggle.internal.v1.ListDefinitionsRequest
-	1,  // 13: wiggle.internal.v1.ShardService.Status:output_type -> wiggle.internal.v1.StatusResponse
-	4,  // 14: wiggle.internal.v1.ShardService.WatchWork:output_type -> wiggle.internal.v1.WatchWorkResponse
-	8,  // 15: wiggle.internal.v1.ShardService.RegisterDefinition:output_type -> wiggle.internal.v1.RegisterDefinitionResponse
-	10, // 16: wiggle.internal.v1.ShardService.PutDefinitions:output_type -> wiggle.internal.v1.PutDefinitionsResponse
-	12, // 17: wiggle.internal.v1.ShardService.ListDefinitions:output_type -> wiggle.internal.v1.ListDefinitionsResponse
-	13, // [13:18] is the sub-list for method output_type
-	8,  // [8:13] is the sub-list for method input_type
-	8,  // [8:8] is the sub-list for extension type_name
-	8,  // [8:8] is the sub-list for extension extendee
-	0,  // [0:8] is the sub-list for field type_name
+	15, // 0: wiggle.internal.v1.ScanInstancesResponse.instances:type_name -> wiggle.v1.Instance
+	4,  // 1: wiggle.internal.v1.StatusResponse.shards:type_name -> wiggle.internal.v1.ShardStatus
+	16, // 2: wiggle.internal.v1.ShardStatus.replicas:type_name -> wiggle.v1.Replica
+	7,  // 3: wiggle.internal.v1.WatchWorkResponse.hints:type_name -> wiggle.internal.v1.WorkHint
+	17, // 4: wiggle.internal.v1.StoredDefinition.definition:type_name -> wiggle.v1.Definition
+	18, // 5: wiggle.internal.v1.StoredDefinition.registered_at:type_name -> google.protobuf.Timestamp
+	17, // 6: wiggle.internal.v1.RegisterDefinitionRequest.definition:type_name -> wiggle.v1.Definition
+	8,  // 7: wiggle.internal.v1.RegisterDefinitionResponse.stored:type_name -> wiggle.internal.v1.StoredDefinition
+	8,  // 8: wiggle.internal.v1.PutDefinitionsRequest.definitions:type_name -> wiggle.internal.v1.StoredDefinition
+	8,  // 9: wiggle.internal.v1.ListDefinitionsResponse.definitions:type_name -> wiggle.internal.v1.StoredDefinition
+	2,  // 10: wiggle.internal.v1.ShardService.Status:input_type -> wiggle.internal.v1.StatusRequest
+	5,  // 11: wiggle.internal.v1.ShardService.WatchWork:input_type -> wiggle.internal.v1.WatchWorkRequest
+	9,  // 12: wiggle.internal.v1.ShardService.RegisterDefinition:input_type -> wiggle.internal.v1.RegisterDefinitionRequest
+	11, // 13: wiggle.internal.v1.ShardService.PutDefinitions:input_type -> wiggle.internal.v1.PutDefinitionsRequest
+	13, // 14: wiggle.internal.v1.ShardService.ListDefinitions:input_type -> wiggle.internal.v1.ListDefinitionsRequest
+	0,  // 15: wiggle.internal.v1.ScanService.ScanInstances:input_type -> wiggle.internal.v1.ScanInstancesRequest
+	3,  // 16: wiggle.internal.v1.ShardService.Status:output_type -> wiggle.internal.v1.StatusResponse
+	6,  // 17: wiggle.internal.v1.ShardService.WatchWork:output_type -> wiggle.internal.v1.WatchWorkResponse
+	10, // 18: wiggle.internal.v1.ShardService.RegisterDefinition:output_type -> wiggle.internal.v1.RegisterDefinitionResponse
+	12, // 19: wiggle.internal.v1.ShardService.PutDefinitions:output_type -> wiggle.internal.v1.PutDefinitionsResponse
+	14, // 20: wiggle.internal.v1.ShardService.ListDefinitions:output_type -> wiggle.internal.v1.ListDefinitionsResponse
+	1,  // 21: wiggle.internal.v1.ScanService.ScanInstances:output_type -> wiggle.internal.v1.ScanInstancesResponse
+	16, // [16:22] is the sub-list for method output_type
+	10, // [10:16] is the sub-list for method input_type
+	10, // [10:10] is the sub-list for extension type_name
+	10, // [10:10] is the sub-list for extension extendee
+	0,  // [0:10] is the sub-list for field type_name
 }
 
 func init() { file_wiggle_internal_v1_shard_service_proto_init() }
@@ -903,9 +1081,9 @@ func file_wiggle_internal_v1_shard_service_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_wiggle_internal_v1_shard_service_proto_rawDesc), len(file_wiggle_internal_v1_shard_service_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   13,
+			NumMessages:   15,
 			NumExtensions: 0,
-			NumServices:   1,
+			NumServices:   2,
 		},
 		GoTypes:           file_wiggle_internal_v1_shard_service_proto_goTypes,
 		DependencyIndexes: file_wiggle_internal_v1_shard_service_proto_depIdxs,

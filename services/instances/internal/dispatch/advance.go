@@ -61,7 +61,7 @@ func (s *Shard) guard(ops []*op, events []Event, outcomes []Outcome, r *room) {
 		if ev.By != machine.ByReport || ev.Following > 0 {
 			continue
 		}
-		if held, ok := s.held.take(ev.Lease); ok {
+		if held, ok := s.held.take(ev.Lease); ok && !ev.Emits {
 			ops[i].guarded = &guarded{held: held, ev: ev, outcome: &outcomes[i], room: r}
 		}
 	}

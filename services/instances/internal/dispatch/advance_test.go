@@ -48,6 +48,39 @@ func TestGuardedReport(t *testing.T) {
 	}
 }
 
+// TestEmittingReportIsLocked: a report that adds to the event log is written with its instance locked, as readers of the log
+// rely on (EVT-3); those told of it are told once it is committed, and of none that is not.
+func TestEmittingReportIsLocked(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, nil)
+	logged := 0
+	b.OnEvents(func() { logged++ })
+	_, task := first(t, b)
+	if logged != 1 {
+		t.Errorf("of a start was told %d times", logged)
+	}
+	report := result(`1`)
+	report.Events = []machine.Emitted{{Type: "wf.mine"}}
+	var refused *machine.EmitError
+	if o := b.Apply([]dispatch.Event{dispatch.Report(dispatch.Lease(task.Token), report)})[0]; !errors.As(o.Err, &refused) || logged != 1 {
+		t.Errorf("answered with %v, told %d times", o.Err, logged)
+	}
+	report.Events[0].Type = "mine"
+	claim := claimUpTo(1)
+	o := b.ApplyAndClaim([]dispatch.Event{dispatch.Report(dispatch.Lease(task.Token), report)}, &claim)[0]
+	if o.Err != nil || o.Next == nil || b.store.guarded != 0 || logged != 2 {
+		t.Fatalf("answered with %+v, %d guarded, told %d times", o, b.store.guarded, logged)
+	}
+	o = b.ApplyAndClaim([]dispatch.Event{dispatch.Report(dispatch.Lease(o.Next.Token), result(`2`))}, nil)[0]
+	if o.Err != nil || logged != 3 {
+		t.Errorf("answered with %v, told %d times", o.Err, logged)
+	}
+	page, err := b.store.ReadEvents(t.Context(), 0, 10)
+	if err != nil || len(page.Events) != 3 || page.Events[1].Type != "mine" {
+		t.Errorf("the log is %+v, %v", page.Events, err)
+	}
+}
+
 // TestGuardRefuses: what is not as this process knows it goes the locked way, and is
 // answered with what is true.
 func TestGuardRefuses(t *testing.T) {

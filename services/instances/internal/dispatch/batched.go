@@ -13,9 +13,9 @@ func ReportBatch(l store.Lease, ev machine.Report, following []machine.Following
 	apply := func(m *machine.Machine, env machine.Env, st machine.State) (*machine.Changes, error) {
 		return m.ReportBatch(env, st, ev, following)
 	}
-	bytes := len(ev.Result.Data)
-	for _, f := range following {
-		bytes += len(f.Report.Result.Data)
+	bytes := reportBytes(&ev)
+	for i := range following {
+		bytes += reportBytes(&following[i].Report)
 	}
 	return Event{Lease: l, By: machine.ByReport, Apply: apply, Following: int64(len(following)), Bytes: bytes}
 }

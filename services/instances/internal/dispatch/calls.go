@@ -105,6 +105,9 @@ type Event struct {
 	// Following is how many leases the event uses up beside its own: those of the
 	// steps that followed a report.
 	Following int64
+	// Emits tells that a report adds to the event log, which is written with the instance
+	// locked.
+	Emits bool
 	// Bytes is what payload it holds.
 	Bytes int
 }
@@ -122,7 +125,18 @@ func Report(l store.Lease, ev machine.Report) Event {
 	run := func(m *machine.Machine, env machine.Env, st machine.State) (*machine.Changes, error) {
 		return m.Report(env, st, ev)
 	}
-	return newEvent(l, machine.ByReport, len(ev.Result.Data), run)
+	out := newEvent(l, machine.ByReport, reportBytes(&ev), run)
+	out.Emits = len(ev.Events) > 0
+	return out
+}
+
+// reportBytes is what payload a report holds.
+func reportBytes(ev *machine.Report) int {
+	n := len(ev.Result.Data)
+	for _, e := range ev.Events {
+		n += len(e.Payload.Data)
+	}
+	return n
 }
 
 // Fail is an attempt that failed.

@@ -82,6 +82,7 @@ type Shard struct {
 	ends   ends
 	times  func(due time.Time, ref store.TokenRef) // told of every timer that is set
 	lease  func(until time.Time)                   // told of every lease that is given
+	logged func()                                  // told of commits that wrote to the event log
 
 	drain   sync.Once
 	drained chan struct{}
@@ -106,7 +107,7 @@ func New(id int, st store.Store, c clock.Clock, cfg Config, m *Metrics, log *slo
 		id: id, store: st, clock: c, cfg: cfg, metrics: m, log: log,
 		claims: make(chan struct{}, cfg.Claims), drained: make(chan struct{}),
 		times: func(time.Time, store.TokenRef) {},
-		lease: func(time.Time) {},
+		lease: func(time.Time) {}, logged: func() {},
 	}
 	s.machines.load, s.held.limit = st.Definition, cfg.HeldBytes
 	for range cfg.Lanes {
@@ -121,6 +122,10 @@ func New(id int, st store.Store, c clock.Clock, cfg Config, m *Metrics, log *slo
 func (s *Shard) OnTimes(times func(due time.Time, ref store.TokenRef), lease func(until time.Time)) {
 	s.times, s.lease = times, lease
 }
+
+// OnEvents registers who is told, from within a lane, that a commit has written to the event log. It must be called before
+// Run.
+func (s *Shard) OnEvents(logged func()) { s.logged = logged }
 
 // ID is the shard's number.
 func (s *Shard) ID() int { return s.id }
@@ -146,6 +151,9 @@ func (s *Shard) Run(ctx context.Context) error {
 func (s *Shard) Drain() { s.drain.Do(func() { close(s.drained) }) }
 
 func (s *Shard) draining() <-chan struct{} { return s.drained }
+
+// Draining is closed when callers that wait are sent home.
+func (s *Shard) Draining() <-chan struct{} { return s.drained }
 
 // Now is the time by the store's clock, as far as this process knows it.
 func (s *Shard) Now() time.Time {
@@ -200,6 +208,9 @@ func (s *Shard) announce(w *store.World) {
 	}
 	for key := range ready {
 		s.Ready(key)
+	}
+	if len(writes.Events) > 0 {
+		s.logged()
 	}
 	s.ended.Add(int64(len(writes.Ended)))
 	for id := range writes.Ended {

@@ -127,5 +127,6 @@ func (c *Changes) append(next *Changes) {
 	c.Created = append(c.Created, next.Created...)
 	c.LetIn = append(c.LetIn, next.LetIn...)
 	c.History = append(c.History, next.History...)
+	c.Events = append(c.Events, next.Events...)
 	c.Ended = next.Ended
 }

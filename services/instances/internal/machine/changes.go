@@ -23,6 +23,8 @@ type Changes struct {
 	Ended bool
 	// History is what happened, in order.
 	History []Entry
+	// Events go to the shard's event log, in order (EVT-1).
+	Events []Event
 	// Duplicate says that the event was applied before and changed nothing now.
 	Duplicate bool
 	// RetryAt is when a failed step is tried again; zero if it is not.

@@ -247,11 +247,15 @@ func (s *step) end(state InstanceState, why *wigglev1.Failure) error {
 	s.changed = true
 	s.in.State, s.in.EndedAt, s.in.Failure = state, s.env.Now, why
 	s.out.Ended = true
-	kind := map[InstanceState]wigglev1.HistoryKind{
-		Completed: wigglev1.HistoryKind_HISTORY_KIND_COMPLETED,
-		Failed:    wigglev1.HistoryKind_HISTORY_KIND_FAILED,
-		Cancelled: wigglev1.HistoryKind_HISTORY_KIND_CANCELLED,
-	}[state]
+	kind, event := wigglev1.HistoryKind_HISTORY_KIND_COMPLETED, EventCompleted
+	switch state {
+	case Failed:
+		kind, event = wigglev1.HistoryKind_HISTORY_KIND_FAILED, EventFailed
+	case Cancelled:
+		kind, event = wigglev1.HistoryKind_HISTORY_KIND_CANCELLED, EventCancelled
+	default: // completed
+	}
 	s.record(nil, &wigglev1.HistoryEntry{Kind: kind, Failure: why, Node: why.GetNode()})
+	s.log(event)
 	return nil
 }

@@ -32,12 +32,14 @@ type Limits struct {
 	// CombineBytes bounds what a combine is handed: its view and every branch's
 	// result.
 	CombineBytes int
+	// EventBytes bounds the payload of an event that a handler emits.
+	EventBytes int
 }
 
 // DefaultLimits are the limits where nothing else is set: 2 MiB, 10 000, 4 KiB,
-// 32 MiB.
+// 32 MiB, 64 KiB.
 func DefaultLimits() Limits {
-	return Limits{PayloadBytes: 2 << 20, Branches: 10_000, HistoryBytes: 4 << 10, CombineBytes: 32 << 20}
+	return Limits{PayloadBytes: 2 << 20, Branches: 10_000, HistoryBytes: 4 << 10, CombineBytes: 32 << 20, EventBytes: 64 << 10}
 }
 
 // The settings that hold the limits.
@@ -46,6 +48,7 @@ const (
 	SettingBranches     = "WIGGLE_LIMIT_BRANCHES"
 	SettingHistoryBytes = "WIGGLE_LIMIT_HISTORY_BYTES"
 	SettingCombineBytes = "WIGGLE_LIMIT_COMBINE_BYTES"
+	SettingEventBytes   = "WIGGLE_LIMIT_EVENT_BYTES"
 )
 
 // Errors of events. None comes with a change.
@@ -118,6 +121,8 @@ type Report struct {
 	Choice string
 	// StartedAt and FinishedAt are as the worker says.
 	StartedAt, FinishedAt time.Time
+	// Events are what the handler emitted, in order.
+	Events []Emitted
 }
 
 // Fail is an attempt that failed, as the worker says.

@@ -63,6 +63,9 @@ func (s *step) done() *Changes {
 	if s.changed {
 		s.out.Instance = s.in
 	}
+	for i := range s.out.Events {
+		s.out.Events[i].Revision = s.in.Position
+	}
 	return &s.out
 }
 
@@ -81,6 +84,7 @@ func (m *Machine) Start(env Env, ev Start) (*Changes, error) {
 	})
 	s.changed = true
 	s.record(nil, &wigglev1.HistoryEntry{Kind: wigglev1.HistoryKind_HISTORY_KIND_STARTED})
+	s.log(EventStarted)
 	root := &Token{ID: ev.ID, Instance: ev.ID, View: input, Node: m.graph.Start}
 	s.live[root.ID] = root
 	s.out.Created = append(s.out.Created, root)
@@ -136,8 +140,12 @@ func (m *Machine) Report(env Env, st State, ev Report) (*Changes, error) {
 	if err := fits(node, ev); err != nil {
 		return nil, err
 	}
+	if err := env.Limits.emitted(ev.Events); err != nil {
+		return nil, err
+	}
 	s := m.begin(env, st.Instance)
 	t := s.load(st.Token)
+	s.emit(t.Node, ev.Events)
 	entry := s.attemptEntry(t, node, wigglev1.HistoryKind_HISTORY_KIND_STEP_COMPLETED, ev.StartedAt, ev.FinishedAt)
 	if ev.Kind == OutcomeResult && !node.Effect {
 		t.View = ev.Result

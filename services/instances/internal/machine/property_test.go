@@ -27,6 +27,7 @@ type shardSim struct {
 	instance *machine.Instance
 	tokens   map[machine.ID]*machine.Token
 	history  []machine.Entry
+	events   []machine.Event
 	// last is what each token last reported, to be found by its combine.
 	last map[machine.ID]string
 }
@@ -71,6 +72,7 @@ func (s *shardSim) put(c *machine.Changes) {
 		s.instance = c.Instance
 	}
 	s.history = append(s.history, c.History...)
+	s.events = append(s.events, c.Events...)
 	if c.Ended {
 		clear(s.tokens)
 		return
@@ -253,6 +255,7 @@ func TestRandomSchedules(t *testing.T) {
 		}
 		s.check()
 		s.checkHistory()
+		s.checkEvents()
 	})
 }
 
@@ -310,6 +313,20 @@ func (s *shardSim) must(c *machine.Changes, err error) {
 		s.t.Fatal(err)
 	}
 	s.put(c)
+}
+
+// checkEvents holds the event log against the instance: it begins with the start, ends with how the instance ended, and
+// revisions never fall (EVT-1).
+func (s *shardSim) checkEvents() {
+	if len(s.events) != 2 || s.events[0].Type != machine.EventStarted {
+		s.t.Fatalf("the log is %+v", s.events)
+	}
+	want := map[machine.InstanceState]string{
+		machine.Completed: machine.EventCompleted, machine.Failed: machine.EventFailed, machine.Cancelled: machine.EventCancelled,
+	}[s.instance.State]
+	if last := s.events[1]; last.Type != want || last.Revision != s.instance.Position || last.Revision < s.events[0].Revision {
+		s.t.Fatalf("of %s at %d the log is %+v", s.instance.State, s.instance.Position, s.events)
+	}
 }
 
 // checkHistory holds the history against itself: each lease is settled once, each

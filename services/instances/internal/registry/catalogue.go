@@ -26,25 +26,30 @@ func (s Summary) compare(other Summary) int {
 }
 
 // Catalogue lists a shard's definitions by name. Definitions are only ever added
-// and never change, so it keeps what it read and reads on from there.
+// and never change, so it keeps what it read and reads on from there, from whichever
+// copy of the shard's database: one that is behind adds nothing.
 type Catalogue struct {
-	shard store.Definitions
-
 	mu          sync.Mutex
 	revision    int64
 	byNamespace map[string][]Summary
 }
 
 // NewCatalogue makes the catalogue of a shard.
-func NewCatalogue(shard store.Definitions) *Catalogue {
-	return &Catalogue{shard: shard, byNamespace: map[string][]Summary{}}
+func NewCatalogue() *Catalogue { return &Catalogue{byNamespace: map[string][]Summary{}} }
+
+// lister is where the catalogue reads on.
+type lister interface {
+	ListDefinitions(ctx context.Context, q store.DefinitionQuery) ([]store.Definition, error)
 }
 
-// List lists up to limit versions of a namespace's workflows after the given one.
-func (c *Catalogue) List(ctx context.Context, namespace, workflow string, version int32, limit int) ([]Summary, error) {
+// List lists up to limit versions of a namespace's workflows after the given one, with
+// those that shard has by now.
+func (c *Catalogue) List(
+	ctx context.Context, shard lister, namespace, workflow string, version int32, limit int,
+) ([]Summary, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if err := c.readOn(ctx); err != nil {
+	if err := c.readOn(ctx, shard); err != nil {
 		return nil, err
 	}
 	all := c.byNamespace[namespace]
@@ -60,9 +65,9 @@ func (c *Catalogue) List(ctx context.Context, namespace, workflow string, versio
 }
 
 // readOn takes in what was registered since the last time.
-func (c *Catalogue) readOn(ctx context.Context) error {
+func (c *Catalogue) readOn(ctx context.Context, shard lister) error {
 	for {
-		ds, err := c.shard.ListDefinitions(ctx, store.DefinitionQuery{AfterRevision: c.revision, Limit: readPage})
+		ds, err := shard.ListDefinitions(ctx, store.DefinitionQuery{AfterRevision: c.revision, Limit: readPage})
 		if err != nil {
 			return fmt.Errorf("list definitions: %w", err)
 		}

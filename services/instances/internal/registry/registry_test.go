@@ -154,14 +154,14 @@ func TestPutLeavesNoGap(t *testing.T) {
 func TestCatalogue(t *testing.T) {
 	t.Parallel()
 	home := memstore.New(time.Now)
-	c := registry.NewCatalogue(home)
+	c := registry.NewCatalogue()
 	for _, d := range []*wigglev1.Definition{flow("b", "x"), flow("a", "x"), flow("b", "y"), flow("c", "x")} {
 		register(t, home, d)
 	}
 	var got []string
 	name, version := "", int32(0)
 	for {
-		page, err := c.List(t.Context(), "default", name, version, 2)
+		page, err := c.List(t.Context(), home, "default", name, version, 2)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -31,7 +31,7 @@ func reportEvent(worker string, lease store.Lease, r *wigglev1.StepReport) (disp
 
 // stepOf is a step that followed as the report that it would have been.
 func stepOf(f *wigglev1.FollowingStep) *wigglev1.StepReport {
-	r := &wigglev1.StepReport{StartedAt: f.GetStartedAt(), FinishedAt: f.GetFinishedAt()}
+	r := &wigglev1.StepReport{StartedAt: f.GetStartedAt(), FinishedAt: f.GetFinishedAt(), Events: f.GetEvents()}
 	switch o := f.GetOutcome().(type) {
 	case *wigglev1.FollowingStep_Result:
 		r.Outcome = &wigglev1.StepReport_Result{Result: o.Result}

@@ -17,7 +17,7 @@ func instanceProto(shard int, in *machine.Instance) *wigglev1.Instance {
 		Id: instanceID(shard, in.ID), Namespace: in.Namespace, Workflow: in.Workflow, Version: in.Version,
 		State: wigglev1.InstanceState(in.State), Priority: int32(in.Priority),
 		CreatedAt: stamp(in.CreatedAt), EndedAt: stamp(in.EndedAt),
-		Context: payloadProto(in.Context), Failure: in.Failure,
+		Context: payloadProto(in.Context), Failure: in.Failure, Revision: in.Position,
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 
 	"github.com/wiggle-run/wiggle/pkg/faults"
 	"github.com/wiggle-run/wiggle/pkg/postgres"
+	"github.com/wiggle-run/wiggle/pkg/postgres/replica"
 	wigglev1 "github.com/wiggle-run/wiggle/proto/gen/wiggle/v1"
 	"github.com/wiggle-run/wiggle/services/instances/internal/dispatch"
 	"github.com/wiggle-run/wiggle/services/instances/internal/machine"
@@ -16,6 +17,9 @@ import (
 
 // retryAfter is what a caller is asked to wait for a shard that does not answer.
 const retryAfter = 500 * time.Millisecond
+
+// Fault says in a client's terms what went wrong on a shard, for the services beside this package's.
+func Fault(shard int, err error) error { return fault(shard, err) }
 
 // fault says in a client's terms what went wrong on a shard.
 func fault(shard int, err error) error {
@@ -26,6 +30,7 @@ func fault(shard int, err error) error {
 	var limit *machine.LimitError
 	var outcome *machine.OutcomeError
 	var batch *machine.BatchError
+	var emit *machine.EmitError
 	var overload *dispatch.OverloadError
 	switch {
 	case errors.As(err, &own):
@@ -34,10 +39,14 @@ func fault(shard int, err error) error {
 		return faults.LimitExceeded(limit.Limit, limit.Setting, int64(limit.Maximum), int64(limit.Actual))
 	case errors.As(err, &outcome):
 		return faults.InvalidArgument("%s", outcome.Error())
+	case errors.As(err, &emit):
+		return faults.InvalidArgument("%s", emit.Error())
 	case errors.As(err, &batch):
 		return faults.FailedPrecondition("%s", batch.Error())
 	case errors.As(err, &overload):
 		return overloaded(shard, overload)
+	case errors.Is(err, replica.ErrNone):
+		return faults.NoReplica(shard, retryAfter).WithCause(err)
 	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
 		return faults.ShardUnavailable(shard, retryAfter).WithCause(err)
 	}

@@ -11,8 +11,10 @@ import (
 	"github.com/wiggle-run/wiggle/pkg/faults"
 	"github.com/wiggle-run/wiggle/pkg/pagetoken"
 	wigglev1 "github.com/wiggle-run/wiggle/proto/gen/wiggle/v1"
+	"github.com/wiggle-run/wiggle/proto/gen/wiggle/v1/wigglev1connect"
 	"github.com/wiggle-run/wiggle/services/instances/internal/dispatch"
 	"github.com/wiggle-run/wiggle/services/instances/internal/machine"
+	"github.com/wiggle-run/wiggle/services/instances/internal/reads"
 	"github.com/wiggle-run/wiggle/services/instances/internal/store"
 )
 
@@ -204,7 +206,10 @@ func (s *Server) GetInstance(ctx context.Context, req *wigglev1.GetInstanceReque
 	if err != nil {
 		return nil, err
 	}
-	view, err := shard.Store().Instance(ctx, id, maxTokens)
+	c := reads.Call{Procedure: wigglev1connect.InstanceServiceGetInstanceProcedure}
+	view, _, err := read(ctx, s, shard.ID(), c, func(ctx context.Context, r store.Reader) (store.InstanceView, error) {
+		return r.Instance(ctx, id, maxTokens)
+	})
 	if err != nil {
 		return nil, instanceFault(shard.ID(), req.GetInstanceId(), 0, err)
 	}
@@ -216,7 +221,8 @@ func (s *Server) GetInstance(ctx context.Context, req *wigglev1.GetInstanceReque
 	return &wigglev1.GetInstanceResponse{Instance: in}, nil
 }
 
-// GetHistory reads a page of an instance's history.
+// GetHistory reads a page of an instance's history. One that is not the first is read
+// from the primary: a replica might have less than the page before has told of.
 func (s *Server) GetHistory(ctx context.Context, req *wigglev1.GetHistoryRequest) (*wigglev1.GetHistoryResponse, error) {
 	shard, id, err := s.instance(req.GetInstanceId())
 	if err != nil {
@@ -226,11 +232,14 @@ func (s *Server) GetHistory(ctx context.Context, req *wigglev1.GetHistoryRequest
 	if err != nil {
 		return nil, err
 	}
-	if _, err := shard.Store().Instance(ctx, id, 0); err != nil {
-		return nil, instanceFault(shard.ID(), req.GetInstanceId(), 0, err)
-	}
 	size := page(req.GetPageSize(), defaultHistory, maxHistory)
-	rows, err := shard.Store().History(ctx, id, after, size+1)
+	c := reads.Call{Procedure: wigglev1connect.InstanceServiceGetHistoryProcedure, Primary: req.GetPageToken() != ""}
+	rows, _, err := read(ctx, s, shard.ID(), c, func(ctx context.Context, r store.Reader) ([]store.HistoryRow, error) {
+		if _, err := r.Instance(ctx, id, 0); err != nil {
+			return nil, err
+		}
+		return r.History(ctx, id, after, size+1)
+	})
 	if err != nil {
 		return nil, instanceFault(shard.ID(), req.GetInstanceId(), 0, err)
 	}
@@ -268,22 +277,30 @@ func (s *Server) WaitInstance(ctx context.Context, req *wigglev1.WaitInstanceReq
 	return &wigglev1.WaitInstanceResponse{Instance: instanceProto(shard.ID(), in), Ended: in.State.Terminal()}, nil
 }
 
-// ListInstances lists the instances of the shard that the caller names.
+// settleTime is after which time an instance is surely committed, or never will be: a
+// batch takes no longer.
+const settleTime = 30 * time.Second
+
+// ListInstances lists the instances of the shard that the caller names. A page that is
+// not the first is read where all those behind it are that could be seen before.
 func (s *Server) ListInstances(ctx context.Context, req *wigglev1.ListInstancesRequest) (*wigglev1.ListInstancesResponse, error) {
 	shard, err := s.named(ctx)
 	if err != nil {
 		return nil, err
 	}
+	c := reads.Call{Procedure: wigglev1connect.InstanceServiceListInstancesProcedure}
 	after := store.ListKey{}
 	if req.GetPageToken() != "" {
 		t, err := pagetoken.DecodeFor(req.GetPageToken(), req.GetFilter())
 		if err != nil {
 			return nil, faults.InvalidArgument("%v", err)
 		}
-		after = store.ListKey{CreatedAt: t.CreatedAt, ID: t.ULID}
+		after, c.NotBefore = store.ListKey{CreatedAt: t.CreatedAt, ID: t.ULID}, t.CreatedAt.Add(settleTime)
 	}
 	size := page(req.GetPageSize(), defaultPage, maxPage)
-	list, err := shard.Store().List(ctx, filter(req.GetFilter()), after, size+1)
+	list, from, err := read(ctx, s, shard.ID(), c, func(ctx context.Context, r store.Reader) ([]*machine.Instance, error) {
+		return r.List(ctx, filter(req.GetFilter()), after, size+1)
+	})
 	if err != nil {
 		return nil, fault(shard.ID(), err)
 	}
@@ -298,7 +315,7 @@ func (s *Server) ListInstances(ctx context.Context, req *wigglev1.ListInstancesR
 	for _, in := range list {
 		res.Instances = append(res.Instances, instanceProto(shard.ID(), in))
 	}
-	res.Shards = []*wigglev1.ShardOutcome{{Shard: int32(shard.ID()), Count: int64(len(list))}} //nolint:gosec // a shard fits
+	res.Shards = outcome(shard.ID(), int64(len(list)), from)
 	return res, nil
 }
 
@@ -308,7 +325,10 @@ func (s *Server) CountInstances(ctx context.Context, req *wigglev1.CountInstance
 	if err != nil {
 		return nil, err
 	}
-	counts, err := shard.Store().Count(ctx, filter(req.GetFilter()))
+	c := reads.Call{Procedure: wigglev1connect.InstanceServiceCountInstancesProcedure}
+	counts, from, err := read(ctx, s, shard.ID(), c, func(ctx context.Context, r store.Reader) (map[machine.InstanceState]int64, error) {
+		return r.Count(ctx, filter(req.GetFilter()))
+	})
 	if err != nil {
 		return nil, fault(shard.ID(), err)
 	}
@@ -319,7 +339,7 @@ func (s *Server) CountInstances(ctx context.Context, req *wigglev1.CountInstance
 			res.ByState = append(res.ByState, &wigglev1.StateCount{State: wigglev1.InstanceState(state), Count: n})
 		}
 	}
-	res.Shards = []*wigglev1.ShardOutcome{{Shard: int32(shard.ID()), Count: res.GetTotal()}} //nolint:gosec // a shard fits
+	res.Shards = outcome(shard.ID(), res.GetTotal(), from)
 	return res, nil
 }
 

@@ -23,6 +23,7 @@ import (
 	internalv1 "github.com/wiggle-run/wiggle/proto/gen/wiggleinternal/v1"
 	"github.com/wiggle-run/wiggle/services/instances/internal/dispatch"
 	"github.com/wiggle-run/wiggle/services/instances/internal/machine"
+	"github.com/wiggle-run/wiggle/services/instances/internal/reads"
 	"github.com/wiggle-run/wiggle/services/instances/internal/registry"
 	"github.com/wiggle-run/wiggle/services/instances/internal/rpc"
 	"github.com/wiggle-run/wiggle/services/instances/internal/store"
@@ -94,8 +95,10 @@ func (o oneShard) Serving(id int) (*dispatch.Shard, error) {
 func (o oneShard) Definitions(id int) (*registry.Copy, error) { return nil, faults.ShardUnknown(id) }
 
 func (o oneShard) Catalogue(id int) (*registry.Catalogue, error) { return nil, faults.ShardUnknown(id) }
-func (o oneShard) Home() int                                     { return home }
-func (o oneShard) Status() *internalv1.StatusResponse            { return &internalv1.StatusResponse{} }
+
+func (o oneShard) Reads(id int) (*reads.Shard, error) { return nil, faults.ShardUnknown(id) }
+func (o oneShard) Home() int                          { return home }
+func (o oneShard) Status() *internalv1.StatusResponse { return &internalv1.StatusResponse{} }
 
 func (o oneShard) All() []*dispatch.Shard { return []*dispatch.Shard{o.Shard} }
 

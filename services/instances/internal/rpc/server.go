@@ -16,6 +16,7 @@ import (
 	internalv1 "github.com/wiggle-run/wiggle/proto/gen/wiggleinternal/v1"
 	"github.com/wiggle-run/wiggle/services/instances/internal/dispatch"
 	"github.com/wiggle-run/wiggle/services/instances/internal/machine"
+	"github.com/wiggle-run/wiggle/services/instances/internal/reads"
 	"github.com/wiggle-run/wiggle/services/instances/internal/registry"
 )
 
@@ -30,6 +31,8 @@ type Shards interface {
 	Definitions(shard int) (*registry.Copy, error)
 	// Catalogue finds the list of the shard's definitions.
 	Catalogue(shard int) (*registry.Catalogue, error)
+	// Reads finds where the shard can be read.
+	Reads(shard int) (*reads.Shard, error)
 	// Home is the number of the cluster's home shard.
 	Home() int
 	// Status tells how the process and its shards are. It asks no database.

@@ -8,7 +8,9 @@ import (
 	"github.com/wiggle-run/wiggle/pkg/faults"
 	wirerpc "github.com/wiggle-run/wiggle/pkg/rpc"
 	internalv1 "github.com/wiggle-run/wiggle/proto/gen/wiggleinternal/v1"
+	"github.com/wiggle-run/wiggle/proto/gen/wiggleinternal/v1/wiggleinternalv1connect"
 	"github.com/wiggle-run/wiggle/services/instances/internal/dispatch"
+	"github.com/wiggle-run/wiggle/services/instances/internal/reads"
 	"github.com/wiggle-run/wiggle/services/instances/internal/registry"
 	"github.com/wiggle-run/wiggle/services/instances/internal/store"
 )
@@ -130,9 +132,13 @@ func (s *Server) ListDefinitions(ctx context.Context, req *internalv1.ListDefini
 	if err != nil {
 		return nil, err
 	}
-	ds, err := shard.Store().ListDefinitions(ctx, store.DefinitionQuery{
+	query := store.DefinitionQuery{
 		AfterRevision: req.GetAfterRevision(), Namespace: req.GetNamespace(), Workflow: req.GetWorkflow(),
 		Limit: page(req.GetLimit(), defaultDefinitions, maxDefinitions),
+	}
+	c := reads.Call{Procedure: wiggleinternalv1connect.ShardServiceListDefinitionsProcedure}
+	ds, _, err := read(ctx, s, shard.ID(), c, func(ctx context.Context, r store.Reader) ([]store.Definition, error) {
+		return r.ListDefinitions(ctx, query)
 	})
 	if err != nil {
 		return nil, fault(shard.ID(), err)

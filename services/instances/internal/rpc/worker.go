@@ -303,6 +303,9 @@ func (s *Server) addNext(ctx context.Context, shard *dispatch.Shard, outcomes []
 
 func reportOf(worker string, r *wigglev1.StepReport) (machine.Report, error) {
 	out := machine.Report{Worker: worker, StartedAt: moment(r.GetStartedAt()), FinishedAt: moment(r.GetFinishedAt())}
+	for _, e := range r.GetEvents() {
+		out.Events = append(out.Events, machine.Emitted{Type: e.GetType(), Payload: payload(e.GetPayload())})
+	}
 	switch o := r.GetOutcome().(type) {
 	case *wigglev1.StepReport_Result:
 		out.Kind, out.Result = machine.OutcomeResult, payload(o.Result)

@@ -11,6 +11,9 @@ import (
 
 	"github.com/wiggle-run/wiggle/pkg/faults"
 	wigglev1 "github.com/wiggle-run/wiggle/proto/gen/wiggle/v1"
+	"github.com/wiggle-run/wiggle/proto/gen/wiggle/v1/wigglev1connect"
+	"github.com/wiggle-run/wiggle/services/instances/internal/reads"
+	"github.com/wiggle-run/wiggle/services/instances/internal/registry"
 	"github.com/wiggle-run/wiggle/services/instances/internal/store"
 )
 
@@ -29,7 +32,10 @@ func (s *Server) GetWorkflow(ctx context.Context, req *wigglev1.GetWorkflowReque
 	if err := errors.Join(clean("namespace", name, maxNamespaceBytes), clean("workflow", req.GetName(), maxWorkflowBytes)); err != nil {
 		return nil, faults.InvalidArgument("%s", err.Error())
 	}
-	d, err := shard.Store().Definition(ctx, name, req.GetName(), req.GetVersion())
+	c := reads.Call{Procedure: wigglev1connect.WorkflowServiceGetWorkflowProcedure}
+	d, _, err := read(ctx, s, shard.ID(), c, func(ctx context.Context, r store.Reader) (store.Definition, error) {
+		return r.Definition(ctx, name, req.GetName(), req.GetVersion())
+	})
 	switch {
 	case errors.Is(err, store.ErrNotFound) && req.GetVersion() > 0:
 		return nil, faults.NotFound("version", versionName(req.GetName(), req.GetVersion()))
@@ -43,7 +49,9 @@ func (s *Server) GetWorkflow(ctx context.Context, req *wigglev1.GetWorkflowReque
 	}, nil
 }
 
-// ListWorkflows lists the versions that the shard has which the caller names.
+// ListWorkflows lists the versions that the shard has which the caller names. A page
+// that is not the first is read from the primary: a replica might lack what another
+// process has told of.
 func (s *Server) ListWorkflows(ctx context.Context, req *wigglev1.ListWorkflowsRequest) (*wigglev1.ListWorkflowsResponse, error) {
 	shard, err := s.named(ctx)
 	if err != nil {
@@ -58,7 +66,10 @@ func (s *Server) ListWorkflows(ctx context.Context, req *wigglev1.ListWorkflowsR
 		return nil, err
 	}
 	size := page(req.GetPageSize(), defaultPage, maxPage)
-	list, err := catalogue.List(ctx, namespace(req.GetNamespace()), after, version, size+1)
+	c := reads.Call{Procedure: wigglev1connect.WorkflowServiceListWorkflowsProcedure, Primary: req.GetPageToken() != ""}
+	list, _, err := read(ctx, s, shard.ID(), c, func(ctx context.Context, r store.Reader) ([]registry.Summary, error) {
+		return catalogue.List(ctx, r, namespace(req.GetNamespace()), after, version, size+1)
+	})
 	if err != nil {
 		return nil, fault(shard.ID(), err)
 	}

@@ -173,7 +173,7 @@ func (w *work) itemsOf(req *wigglev1.WorkRequest) (subs []*submission, refused [
 		switch {
 		case err != nil:
 			refused = append(refused, answer{workItem: item, err: err})
-		case item.kind == reportItem && ev.Following == 0 && !more[item.taskID] && w.shard.Alone(lease):
+		case item.kind == reportItem && ev.Following == 0 && !ev.Emits && !more[item.taskID] && w.shard.Alone(lease):
 			alone.add(ev, item, size)
 		default:
 			others.add(ev, item, size)
@@ -205,9 +205,18 @@ func (w *work) itemsOf(req *wigglev1.WorkRequest) (subs []*submission, refused [
 
 // reportBytes is how much payload a report carries.
 func reportBytes(r *wigglev1.StepReport) int {
-	n := len(r.GetResult().GetData())
+	n := len(r.GetResult().GetData()) + emittedBytes(r.GetEvents())
 	for _, f := range r.GetFollowedBy() {
-		n += itemBytes + len(f.GetResult().GetData())
+		n += itemBytes + len(f.GetResult().GetData()) + emittedBytes(f.GetEvents())
+	}
+	return n
+}
+
+// emittedBytes is how much events that are emitted take.
+func emittedBytes(events []*wigglev1.EmittedEvent) int {
+	n := 0
+	for _, e := range events {
+		n += itemBytes + len(e.GetPayload().GetData())
 	}
 	return n
 }

@@ -65,6 +65,11 @@ type Store interface {
 	// oldest first and without their View and Progress, and how many there are. While
 	// the instance runs its Context is its first token's view.
 	Instance(ctx context.Context, id machine.ID, tokens int) (InstanceView, error)
+	// Instances reads instances by their ids, each with its Context as Instance has it: of the first ids as many as
+	// maxBytes of contexts allow, at least one. The answer is as long as what was read, with nil for what is not there.
+	Instances(ctx context.Context, ids []machine.ID, maxBytes int) ([]*machine.Instance, error)
+	// Scan lists instances by id, and tells whether there are more behind them.
+	Scan(ctx context.Context, q Scan) (list []*machine.Instance, more bool, err error)
 	// Ended tells which of the instances are terminal, or not there.
 	Ended(ctx context.Context, ids []machine.ID) ([]machine.ID, error)
 	// History reads an instance's history after a position, oldest first.
@@ -75,6 +80,7 @@ type Store interface {
 	Count(ctx context.Context, f Filter) (map[machine.InstanceState]int64, error)
 
 	Definitions
+	Events
 }
 
 // Definitions is the part of a store that keeps workflow definitions.
@@ -146,8 +152,8 @@ type Move struct {
 // Simple tells whether changes are one token's step to the next, which can be written
 // without a look at anything else.
 func Simple(from *machine.Token, c *machine.Changes) bool {
-	if c.Instance != nil || c.Ended || c.Duplicate || len(c.Created)+len(c.Merged)+len(c.LetIn) > 0 || len(c.Updated) != 1 ||
-		len(c.History) != 1 {
+	if c.Instance != nil || c.Ended || c.Duplicate || len(c.Created)+len(c.Merged)+len(c.LetIn)+len(c.Events) > 0 ||
+		len(c.Updated) != 1 || len(c.History) != 1 {
 		return false
 	}
 	to := c.Updated[0]
@@ -279,6 +285,20 @@ type Filter struct {
 	States    []machine.InstanceState
 	// From and Before bound the time of the start: From <= t < Before. Zero is open.
 	From, Before time.Time
+}
+
+// Scan asks for a part of all instances, by id.
+type Scan struct {
+	// After excludes ids up to it. The zero id is before all.
+	After machine.ID
+	// Namespace and Workflow narrow, unless empty.
+	Namespace, Workflow string
+	// Limit bounds the answer. It must be positive.
+	Limit int
+	// MaxBytes bounds the contexts of an answer, which has at least one instance.
+	MaxBytes int
+	// HeadsOnly leaves contexts out.
+	HeadsOnly bool
 }
 
 // ListKey orders lists: newest first, then by id. The zero key is before all.

@@ -24,7 +24,8 @@ type World struct {
 }
 
 // Writes is what a batch writes. A store applies it in this order: instances, the
-// children of Merged go, NewTokens, Tokens, LetIn, the tokens of Ended go, History.
+// children of Merged go, NewTokens, Tokens, LetIn, the tokens of Ended go, History,
+// Events.
 // (A combine may be followed by the next fan-out of the same token at once, so
 // the old children go before the new ones come.)
 type Writes struct {
@@ -40,6 +41,14 @@ type Writes struct {
 	Ended map[machine.ID]bool
 	// History is appended.
 	History []machine.Entry
+	// Events are appended to the event log, in this order.
+	Events []LogEntry
+}
+
+// LogEntry is an event of an instance.
+type LogEntry struct {
+	Instance *machine.Instance
+	machine.Event
 }
 
 // NewWorld makes a world of what a store loaded.
@@ -123,6 +132,9 @@ func (w *World) Put(c *machine.Changes, instance machine.ID) {
 	}
 	w.putInstance(c, instance)
 	w.writes.History = append(w.writes.History, c.History...)
+	for _, e := range c.Events {
+		w.writes.Events = append(w.writes.Events, LogEntry{Instance: w.instances[instance], Event: e})
+	}
 	for _, e := range c.History {
 		if e.By != machine.NotSettled {
 			// The same call sent twice may be in this very batch, after its token went.

@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/wiggle-run/wiggle/pkg/clock"
@@ -58,8 +59,8 @@ type Sweeper struct {
 	nudge  chan struct{}
 
 	ticked    time.Time
-	lookAt    time.Time // the earliest time of the next look
-	holds     bool      // the sweep lease, as of the last tick
+	lookAt    time.Time   // the earliest time of the next look
+	holds     atomic.Bool // the sweep lease, as of the last tick
 	failed    bool
 	afterTick func(context.Context) error // what else is done at each tick
 }
@@ -73,6 +74,9 @@ func New(s *dispatch.Shard, c clock.Clock, holder string, log *slog.Logger) *Swe
 
 // AfterTick adds something to do at each tick. It must be called before Run.
 func (w *Sweeper) AfterTick(do func(context.Context) error) { w.afterTick = do }
+
+// Sweeps tells whether this process sweeps the shard, as far as it knows.
+func (w *Sweeper) Sweeps() bool { return w.holds.Load() }
 
 // set takes note of a timer. Where too many are remembered, the shard is looked at
 // when it is due.
@@ -145,7 +149,7 @@ func (w *Sweeper) Run(ctx context.Context) error {
 
 // leave ends the sweep lease, so that nobody has to wait for its term to end.
 func (w *Sweeper) leave(ctx context.Context) {
-	if !w.holds {
+	if !w.holds.Load() {
 		return
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), leaveTime)
@@ -264,7 +268,7 @@ func (w *Sweeper) tick(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("look at the shard: %w", err)
 	}
-	w.holds = t.Holder
+	w.holds.Store(t.Holder)
 	w.shard.Saw(t.Now)
 	pause := TickEvery - time.Duration(rand.Int64N(int64(TickEvery/8))) //nolint:gosec // jitter
 	w.after(pause)

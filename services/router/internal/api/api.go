@@ -12,6 +12,7 @@ import (
 	"github.com/wiggle-run/wiggle/proto/gen/wiggle/v1/wigglev1connect"
 	"github.com/wiggle-run/wiggle/services/router/internal/backends"
 	"github.com/wiggle-run/wiggle/services/router/internal/definitions"
+	"github.com/wiggle-run/wiggle/services/router/internal/peers"
 	"github.com/wiggle-run/wiggle/services/router/internal/poll"
 	"github.com/wiggle-run/wiggle/services/router/internal/route"
 )
@@ -25,9 +26,11 @@ type Config struct {
 	// PayloadBytes is the largest payload; PayloadSetting is the name of the setting that says so.
 	PayloadBytes   int64
 	PayloadSetting string
+	// Schedules are the leader processes.
+	Schedules *peers.Peers[wigglev1connect.ScheduleServiceClient]
 }
 
-// Services implements the three public services, but for WorkerService.Work, whose messages are passed on as bytes by
+// Services implements the public services, but for WorkerService.Work, whose messages are passed on as bytes by
 // package work and which is mounted apart.
 type Services struct {
 	wigglev1connect.UnimplementedWorkerServiceHandler

@@ -53,7 +53,7 @@ func (s *Services) ListInstances(
 	}
 	res := &wigglev1.ListInstancesResponse{Instances: merged.Rows, NextPageToken: merged.Next}
 	for i, a := range answers {
-		res.Shards = append(res.Shards, s.outcome(ctx, a.shard, a.err, merged.Counts[i]))
+		res.Shards = append(res.Shards, s.outcome(ctx, a.shard, a.err, merged.Counts[i], a.res.GetShards()))
 	}
 	return res, nil
 }
@@ -79,7 +79,7 @@ func (s *Services) CountInstances(
 		for _, c := range a.res.GetByState() {
 			byState[c.GetState()] += c.GetCount()
 		}
-		res.Shards = append(res.Shards, s.outcome(ctx, a.shard, a.err, a.res.GetTotal()))
+		res.Shards = append(res.Shards, s.outcome(ctx, a.shard, a.err, a.res.GetTotal(), a.res.GetShards()))
 	}
 	for _, state := range slices.SortedFunc(maps.Keys(byState), cmp.Compare[wigglev1.InstanceState]) {
 		res.ByState = append(res.ByState, &wigglev1.StateCount{State: state, Count: byState[state]})
@@ -100,7 +100,14 @@ func overAll[T any](
 	ctx context.Context, s *Services, method string, policy wigglev1.MissingShards,
 	do func(ctx context.Context, c backends.Client) (T, error),
 ) ([]answer[T], error) {
-	shards := s.cluster().Instances()
+	return overShards(ctx, s, s.cluster().Instances(), method, policy, do)
+}
+
+// overShards is overAll for some of the shards.
+func overShards[T any](
+	ctx context.Context, s *Services, shards []int, method string, policy wigglev1.MissingShards,
+	do func(ctx context.Context, c backends.Client) (T, error),
+) ([]answer[T], error) {
 	answers := make([]answer[T], len(shards))
 	var wg sync.WaitGroup
 	for i, shard := range shards {
@@ -114,26 +121,40 @@ func overAll[T any](
 	if ctx.Err() != nil {
 		return nil, ctx.Err()
 	}
+	if err := missingOf(answers, policy); err != nil {
+		return nil, err
+	}
+	return answers, nil
+}
+
+// missingOf is why answers do not do: one that is about the request, or a shard that did not answer where the caller takes
+// no partial result.
+func missingOf[T any](answers []answer[T], policy wigglev1.MissingShards) error {
 	var missing []int
 	for _, a := range answers {
 		switch faults.CodeOf(a.err) {
 		case faults.CodeOK:
 		case faults.CodeInvalidArgument, faults.CodeUnimplemented, faults.CodePermissionDenied, faults.CodeUnauthenticated:
-			return nil, a.err
+			return a.err
 		default:
 			missing = append(missing, a.shard)
 		}
 	}
 	if len(missing) > 0 && policy != wigglev1.MissingShards_MISSING_SHARDS_PARTIAL {
-		return nil, faults.ShardsMissing(missing...)
+		return faults.ShardsMissing(missing...)
 	}
-	return answers, nil
+	return nil
 }
 
-func (s *Services) outcome(ctx context.Context, shard int, err error, count int64) *wigglev1.ShardOutcome {
+// outcome tells what became of a shard. What it says of itself is where its answer comes from.
+func (s *Services) outcome(
+	ctx context.Context, shard int, err error, count int64, itself []*wigglev1.ShardOutcome,
+) *wigglev1.ShardOutcome {
 	out := &wigglev1.ShardOutcome{Shard: route.Wire(shard), Count: count}
 	if err != nil {
 		out.Fault = s.fault(ctx, err)
+	} else if len(itself) == 1 {
+		out.Source, out.Staleness = itself[0].GetSource(), itself[0].GetStaleness()
 	}
 	return out
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/zeebo/xxh3"
 
+	wigglev1 "github.com/wiggle-run/wiggle/proto/gen/wiggle/v1"
 	wiggleinternalv1 "github.com/wiggle-run/wiggle/proto/gen/wiggleinternal/v1"
 )
 
@@ -62,6 +63,8 @@ type Shard struct {
 	Reason string
 	// Revision is how far the shard has received home's definitions, as far as known.
 	Revision int64
+	// Replicas are the shard's as the first of Processes sees them; if there is none, as another that serves it does.
+	Replicas []*wigglev1.Replica
 }
 
 // New makes a set without processes.
@@ -260,6 +263,7 @@ func (s *Set) rebuild() []int {
 			id := int(st.GetShard())
 			shard := table[id]
 			shard.Served = true
+			shard.Replicas = st.GetReplicas()
 			if st.GetReady() {
 				shard.Revision = max(shard.Revision, st.GetDefinitionsRevision())
 				candidates[id] = append(candidates[id], p.candidate(id))
@@ -275,6 +279,8 @@ func (s *Set) rebuild() []int {
 		shard.Processes, shard.Accepting = inOrder(candidates[id])
 		if len(shard.Processes) == 0 {
 			shard.Reason = reasonOf(reasons[id])
+		} else {
+			shard.Replicas = shard.Processes[0].replicas(id)
 		}
 		if len(shard.Accepting) > 0 && len(before[id].Accepting) == 0 {
 			ready = append(ready, id)
@@ -285,6 +291,16 @@ func (s *Set) rebuild() []int {
 	close(s.changed)
 	s.changed = make(chan struct{})
 	return ready
+}
+
+// replicas are a shard's as the process sees them. The mutex is held.
+func (p *Process) replicas(shard int) []*wigglev1.Replica {
+	for _, st := range p.status.GetShards() {
+		if int(st.GetShard()) == shard {
+			return st.GetReplicas()
+		}
+	}
+	return nil
 }
 
 func (p *Process) candidate(shard int) candidate {

@@ -31,7 +31,9 @@ type Client struct {
 	// Work is the one call of Workers whose messages are passed on as bytes.
 	Work      *connect.Client[rpc.Raw[wigglev1.WorkRequest], rpc.Raw[wigglev1.WorkResponse]]
 	Workflows wigglev1connect.WorkflowServiceClient
+	Events    wigglev1connect.EventServiceClient
 	Shards    wiggleinternalv1connect.ShardServiceClient
+	Scans     wiggleinternalv1connect.ScanServiceClient
 }
 
 // Process is one instances process, by its address. The process behind an address may change: it is then known by a new

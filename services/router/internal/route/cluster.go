@@ -1,6 +1,8 @@
 package route
 
 import (
+	"slices"
+	"strconv"
 	"time"
 
 	"github.com/oklog/ulid/v2"
@@ -21,6 +23,18 @@ type Cluster struct {
 	instances []int // that must answer a call over all shards, in order
 	retired   map[int]bool
 	placement placement.Generations
+	shards    []Shard
+}
+
+// Shard is a shard as the topology has it, but for how to connect to it.
+type Shard struct {
+	ID    int
+	State string
+	Roles []string
+	// Instances tells whether it has the role instances and is not retired.
+	Instances bool
+	// Zones are those of its replicas, in their order.
+	Zones []string
 }
 
 // NewCluster compiles a topology.
@@ -32,8 +46,21 @@ func NewCluster(t *topology.Topology) *Cluster {
 			c.instances = append(c.instances, s.ID)
 		}
 	}
+	for _, s := range t.Shards {
+		out := Shard{ID: s.ID, State: string(s.State), Instances: slices.Contains(c.instances, s.ID)}
+		for _, role := range s.Roles {
+			out.Roles = append(out.Roles, string(role))
+		}
+		for _, r := range s.Replicas {
+			out.Zones = append(out.Zones, r.Zone)
+		}
+		c.shards = append(c.shards, out)
+	}
 	return c
 }
+
+// Shards are all shards in order. They must not be changed.
+func (c *Cluster) Shards() []Shard { return c.shards }
 
 // Wire is a shard as messages have it. Shards are 31 bits wide (package shardid).
 func Wire(shard int) int32 { return int32(shard) } //nolint:gosec // see there
@@ -55,6 +82,9 @@ func (c *Cluster) check(shard int, thing, name string) error {
 	}
 	return nil
 }
+
+// Scannable tells whether all of a shard's instances may be read.
+func (c *Cluster) Scannable(shard int) error { return c.check(shard, "shard", strconv.Itoa(shard)) }
 
 // Instance is the shard of an instance.
 func (c *Cluster) Instance(id string) (int, error) {

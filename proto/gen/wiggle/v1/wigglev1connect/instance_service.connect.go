@@ -42,6 +42,9 @@ const (
 	// InstanceServiceGetInstanceProcedure is the fully-qualified name of the InstanceService's
 	// GetInstance RPC.
 	InstanceServiceGetInstanceProcedure = "/wiggle.v1.InstanceService/GetInstance"
+	// InstanceServiceGetInstancesProcedure is the fully-qualified name of the InstanceService's
+	// GetInstances RPC.
+	InstanceServiceGetInstancesProcedure = "/wiggle.v1.InstanceService/GetInstances"
 	// InstanceServiceGetHistoryProcedure is the fully-qualified name of the InstanceService's
 	// GetHistory RPC.
 	InstanceServiceGetHistoryProcedure = "/wiggle.v1.InstanceService/GetHistory"
@@ -69,6 +72,10 @@ type InstanceServiceClient interface {
 	StartInstances(context.Context, *v1.StartInstancesRequest) (*v1.StartInstancesResponse, error)
 	// GetInstance reads one instance, as its own shard has it now.
 	GetInstance(context.Context, *v1.GetInstanceRequest) (*v1.GetInstanceResponse, error)
+	// GetInstances reads many instances in one call, without their tokens. It may be
+	// answered from replicas, but never older than the caller says. Each is answered
+	// on its own.
+	GetInstances(context.Context, *v1.GetInstancesRequest) (*v1.GetInstancesResponse, error)
 	// GetHistory reads what happened to one instance, oldest first.
 	GetHistory(context.Context, *v1.GetHistoryRequest) (*v1.GetHistoryResponse, error)
 	// WaitInstance answers when the instance has ended, or with its current state
@@ -115,6 +122,13 @@ func NewInstanceServiceClient(httpClient connect.HTTPClient, baseURL string, opt
 			connect.WithIdempotency(connect.IdempotencyNoSideEffects),
 			connect.WithClientOptions(opts...),
 		),
+		getInstances: connect.NewClient[v1.GetInstancesRequest, v1.GetInstancesResponse](
+			httpClient,
+			baseURL+InstanceServiceGetInstancesProcedure,
+			connect.WithSchema(instanceServiceMethods.ByName("GetInstances")),
+			connect.WithIdempotency(connect.IdempotencyNoSideEffects),
+			connect.WithClientOptions(opts...),
+		),
 		getHistory: connect.NewClient[v1.GetHistoryRequest, v1.GetHistoryResponse](
 			httpClient,
 			baseURL+InstanceServiceGetHistoryProcedure,
@@ -158,6 +172,7 @@ type instanceServiceClient struct {
 	startInstance  *connect.Client[v1.StartInstanceRequest, v1.StartInstanceResponse]
 	startInstances *connect.Client[v1.StartInstancesRequest, v1.StartInstancesResponse]
 	getInstance    *connect.Client[v1.GetInstanceRequest, v1.GetInstanceResponse]
+	getInstances   *connect.Client[v1.GetInstancesRequest, v1.GetInstancesResponse]
 	getHistory     *connect.Client[v1.GetHistoryRequest, v1.GetHistoryResponse]
 	waitInstance   *connect.Client[v1.WaitInstanceRequest, v1.WaitInstanceResponse]
 	listInstances  *connect.Client[v1.ListInstancesRequest, v1.ListInstancesResponse]
@@ -186,6 +201,15 @@ func (c *instanceServiceClient) StartInstances(ctx context.Context, req *v1.Star
 // GetInstance calls wiggle.v1.InstanceService.GetInstance.
 func (c *instanceServiceClient) GetInstance(ctx context.Context, req *v1.GetInstanceRequest) (*v1.GetInstanceResponse, error) {
 	response, err := c.getInstance.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
+}
+
+// GetInstances calls wiggle.v1.InstanceService.GetInstances.
+func (c *instanceServiceClient) GetInstances(ctx context.Context, req *v1.GetInstancesRequest) (*v1.GetInstancesResponse, error) {
+	response, err := c.getInstances.CallUnary(ctx, connect.NewRequest(req))
 	if response != nil {
 		return response.Msg, err
 	}
@@ -247,6 +271,10 @@ type InstanceServiceHandler interface {
 	StartInstances(context.Context, *v1.StartInstancesRequest) (*v1.StartInstancesResponse, error)
 	// GetInstance reads one instance, as its own shard has it now.
 	GetInstance(context.Context, *v1.GetInstanceRequest) (*v1.GetInstanceResponse, error)
+	// GetInstances reads many instances in one call, without their tokens. It may be
+	// answered from replicas, but never older than the caller says. Each is answered
+	// on its own.
+	GetInstances(context.Context, *v1.GetInstancesRequest) (*v1.GetInstancesResponse, error)
 	// GetHistory reads what happened to one instance, oldest first.
 	GetHistory(context.Context, *v1.GetHistoryRequest) (*v1.GetHistoryResponse, error)
 	// WaitInstance answers when the instance has ended, or with its current state
@@ -286,6 +314,13 @@ func NewInstanceServiceHandler(svc InstanceServiceHandler, opts ...connect.Handl
 		InstanceServiceGetInstanceProcedure,
 		svc.GetInstance,
 		connect.WithSchema(instanceServiceMethods.ByName("GetInstance")),
+		connect.WithIdempotency(connect.IdempotencyNoSideEffects),
+		connect.WithHandlerOptions(opts...),
+	)
+	instanceServiceGetInstancesHandler := connect.NewUnaryHandlerSimple(
+		InstanceServiceGetInstancesProcedure,
+		svc.GetInstances,
+		connect.WithSchema(instanceServiceMethods.ByName("GetInstances")),
 		connect.WithIdempotency(connect.IdempotencyNoSideEffects),
 		connect.WithHandlerOptions(opts...),
 	)
@@ -332,6 +367,8 @@ func NewInstanceServiceHandler(svc InstanceServiceHandler, opts ...connect.Handl
 			instanceServiceStartInstancesHandler.ServeHTTP(w, r)
 		case InstanceServiceGetInstanceProcedure:
 			instanceServiceGetInstanceHandler.ServeHTTP(w, r)
+		case InstanceServiceGetInstancesProcedure:
+			instanceServiceGetInstancesHandler.ServeHTTP(w, r)
 		case InstanceServiceGetHistoryProcedure:
 			instanceServiceGetHistoryHandler.ServeHTTP(w, r)
 		case InstanceServiceWaitInstanceProcedure:
@@ -361,6 +398,10 @@ func (UnimplementedInstanceServiceHandler) StartInstances(context.Context, *v1.S
 
 func (UnimplementedInstanceServiceHandler) GetInstance(context.Context, *v1.GetInstanceRequest) (*v1.GetInstanceResponse, error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("wiggle.v1.InstanceService.GetInstance is not implemented"))
+}
+
+func (UnimplementedInstanceServiceHandler) GetInstances(context.Context, *v1.GetInstancesRequest) (*v1.GetInstancesResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("wiggle.v1.InstanceService.GetInstances is not implemented"))
 }
 
 func (UnimplementedInstanceServiceHandler) GetHistory(context.Context, *v1.GetHistoryRequest) (*v1.GetHistoryResponse, error) {

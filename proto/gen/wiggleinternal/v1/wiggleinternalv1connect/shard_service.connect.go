@@ -23,6 +23,8 @@ const _ = connect.IsAtLeastVersion1_13_0
 const (
 	// ShardServiceName is the fully-qualified name of the ShardService service.
 	ShardServiceName = "wiggle.internal.v1.ShardService"
+	// ScanServiceName is the fully-qualified name of the ScanService service.
+	ScanServiceName = "wiggle.internal.v1.ScanService"
 )
 
 // These constants are the fully-qualified names of the RPCs defined in this package. They're
@@ -46,6 +48,9 @@ const (
 	// ShardServiceListDefinitionsProcedure is the fully-qualified name of the ShardService's
 	// ListDefinitions RPC.
 	ShardServiceListDefinitionsProcedure = "/wiggle.internal.v1.ShardService/ListDefinitions"
+	// ScanServiceScanInstancesProcedure is the fully-qualified name of the ScanService's ScanInstances
+	// RPC.
+	ScanServiceScanInstancesProcedure = "/wiggle.internal.v1.ScanService/ScanInstances"
 )
 
 // ShardServiceClient is a client for the wiggle.internal.v1.ShardService service.
@@ -254,4 +259,82 @@ func (UnimplementedShardServiceHandler) PutDefinitions(context.Context, *v1.PutD
 
 func (UnimplementedShardServiceHandler) ListDefinitions(context.Context, *v1.ListDefinitionsRequest) (*v1.ListDefinitionsResponse, error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("wiggle.internal.v1.ShardService.ListDefinitions is not implemented"))
+}
+
+// ScanServiceClient is a client for the wiggle.internal.v1.ScanService service.
+type ScanServiceClient interface {
+	// ScanInstances reads a shard's instances in the order of their ids, from a replica
+	// where one will do.
+	ScanInstances(context.Context, *v1.ScanInstancesRequest) (*v1.ScanInstancesResponse, error)
+}
+
+// NewScanServiceClient constructs a client for the wiggle.internal.v1.ScanService service. By
+// default, it uses the Connect protocol with the binary Protobuf Codec, asks for gzipped responses,
+// and sends uncompressed requests. To use the gRPC or gRPC-Web protocols, supply the
+// connect.WithGRPC() or connect.WithGRPCWeb() options.
+//
+// The URL supplied here should be the base URL for the Connect or gRPC server (for example,
+// http://api.acme.com or https://acme.com/grpc).
+func NewScanServiceClient(httpClient connect.HTTPClient, baseURL string, opts ...connect.ClientOption) ScanServiceClient {
+	baseURL = strings.TrimRight(baseURL, "/")
+	scanServiceMethods := v1.File_wiggle_internal_v1_shard_service_proto.Services().ByName("ScanService").Methods()
+	return &scanServiceClient{
+		scanInstances: connect.NewClient[v1.ScanInstancesRequest, v1.ScanInstancesResponse](
+			httpClient,
+			baseURL+ScanServiceScanInstancesProcedure,
+			connect.WithSchema(scanServiceMethods.ByName("ScanInstances")),
+			connect.WithClientOptions(opts...),
+		),
+	}
+}
+
+// scanServiceClient implements ScanServiceClient.
+type scanServiceClient struct {
+	scanInstances *connect.Client[v1.ScanInstancesRequest, v1.ScanInstancesResponse]
+}
+
+// ScanInstances calls wiggle.internal.v1.ScanService.ScanInstances.
+func (c *scanServiceClient) ScanInstances(ctx context.Context, req *v1.ScanInstancesRequest) (*v1.ScanInstancesResponse, error) {
+	response, err := c.scanInstances.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
+}
+
+// ScanServiceHandler is an implementation of the wiggle.internal.v1.ScanService service.
+type ScanServiceHandler interface {
+	// ScanInstances reads a shard's instances in the order of their ids, from a replica
+	// where one will do.
+	ScanInstances(context.Context, *v1.ScanInstancesRequest) (*v1.ScanInstancesResponse, error)
+}
+
+// NewScanServiceHandler builds an HTTP handler from the service implementation. It returns the path
+// on which to mount the handler and the handler itself.
+//
+// By default, handlers support the Connect, gRPC, and gRPC-Web protocols with the binary Protobuf
+// and JSON codecs. They also support gzip compression.
+func NewScanServiceHandler(svc ScanServiceHandler, opts ...connect.HandlerOption) (string, http.Handler) {
+	scanServiceMethods := v1.File_wiggle_internal_v1_shard_service_proto.Services().ByName("ScanService").Methods()
+	scanServiceScanInstancesHandler := connect.NewUnaryHandlerSimple(
+		ScanServiceScanInstancesProcedure,
+		svc.ScanInstances,
+		connect.WithSchema(scanServiceMethods.ByName("ScanInstances")),
+		connect.WithHandlerOptions(opts...),
+	)
+	return "/wiggle.internal.v1.ScanService/", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch r.URL.Path {
+		case ScanServiceScanInstancesProcedure:
+			scanServiceScanInstancesHandler.ServeHTTP(w, r)
+		default:
+			http.NotFound(w, r)
+		}
+	})
+}
+
+// UnimplementedScanServiceHandler returns CodeUnimplemented from all methods.
+type UnimplementedScanServiceHandler struct{}
+
+func (UnimplementedScanServiceHandler) ScanInstances(context.Context, *v1.ScanInstancesRequest) (*v1.ScanInstancesResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("wiggle.internal.v1.ScanService.ScanInstances is not implemented"))
 }

@@ -35,6 +35,7 @@ type Store struct {
 	leased   map[machine.ID]struct{}
 	history  map[machine.ID][]record
 	lease    sweepLease
+	events   eventLog
 }
 
 var _ store.Store = (*Store)(nil)
@@ -54,6 +55,7 @@ func New(clock func() time.Time) *Store {
 		ready:     readyQueues{},
 		leased:    map[machine.ID]struct{}{},
 		history:   map[machine.ID][]record{},
+		events:    eventLog{consumers: map[string]store.EventConsumer{}},
 	}
 }
 
@@ -170,6 +172,9 @@ func (s *Store) write(now time.Time, ws *store.Writes) {
 	}
 	for i, e := range ws.History {
 		s.record(now, int32(i), e)
+	}
+	for _, e := range ws.Events {
+		s.events.append(now, e)
 	}
 }
 

@@ -65,7 +65,10 @@ func exercise(t *testing.T, s *Store) {
 		}
 		must(s.Update(ctx, keys, func(w *store.World) error { w.Put(c, id); return nil }))
 	}
-	put(&machine.Changes{Instance: in, Created: []*machine.Token{root, branch}, History: []machine.Entry{{Instance: id, Value: &wigglev1.HistoryEntry{}}}})
+	put(&machine.Changes{
+		Instance: in, Created: []*machine.Token{root, branch}, History: []machine.Entry{{Instance: id, Value: &wigglev1.HistoryEntry{}}},
+		Events: []machine.Event{{Type: machine.EventStarted}},
+	})
 	put(&machine.Changes{Updated: []*machine.Token{branch}, LetIn: []machine.LetIn{{Instance: id, Parent: id, DueAt: at}}}, child)
 	_, err := s.Claim(ctx, store.Claim{Namespace: "n", Queues: []string{"q"}, Max: 5, Lease: time.Hour})
 	must(err)
@@ -87,6 +90,12 @@ func exercise(t *testing.T, s *Store) {
 	must(err)
 	_, err = s.Instance(ctx, id, 5)
 	must(err)
+	_, err = s.Instances(ctx, []machine.ID{id}, 1)
+	must(err)
+	for _, heads := range []bool{true, false} {
+		_, _, err = s.Scan(ctx, store.Scan{Limit: 5, HeadsOnly: heads})
+		must(err)
+	}
 	_, err = s.Ended(ctx, []machine.ID{id})
 	must(err)
 	_, err = s.History(ctx, id, store.HistoryKey{}, 5)

@@ -41,11 +41,14 @@ import (
 
 	"github.com/wiggle-run/wiggle/pkg/postgres"
 	"github.com/wiggle-run/wiggle/services/instances/internal/store"
+	"github.com/wiggle-run/wiggle/services/instances/internal/store/eventstore"
 	"github.com/wiggle-run/wiggle/services/instances/internal/store/pgstore/internal/db"
 )
 
 // Store is a shard in PostgreSQL.
 type Store struct {
+	*eventstore.Log
+
 	pool    *postgres.Pool
 	queries *db.Queries
 	fronts  fronts
@@ -57,7 +60,15 @@ var _ store.Store = (*Store)(nil)
 // New makes the store of a shard whose schema is migrated. The pool must have been
 // opened with what [Configure] sets.
 func New(pool *postgres.Pool) *Store {
-	return &Store{pool: pool, queries: db.New(pool), reads: make(chan struct{}, max(pool.MaxConns()/2, 1))}
+	return &Store{
+		Log: eventstore.New(pool), pool: pool, queries: db.New(pool), reads: make(chan struct{}, max(pool.MaxConns()/2, 1)),
+	}
+}
+
+// NewReader makes what reads a replica of the shard. Its pool is for reads alone, so it is not shared out; it must have been
+// opened with what [Configure] sets.
+func NewReader(pool *postgres.Pool) store.Reader {
+	return &Store{pool: pool, queries: db.New(pool), reads: make(chan struct{}, pool.MaxConns())}
 }
 
 // reading waits for a place for a read for users: of an instance, its history, a list, a

@@ -221,7 +221,7 @@ func (b *batch) scanSettled(rows pgx.Rows) error {
 func (b *batch) write(ctx context.Context) error {
 	ws, pipe := b.world.Writes(), &pgx.Batch{}
 	for _, queue := range []func(*pgx.Batch, *store.Writes) error{
-		queueInstances, queueMerged, b.queueNewTokens, b.queueTokens, queueLetIn, queueEnded, b.queueHistory,
+		queueInstances, queueMerged, b.queueNewTokens, b.queueTokens, queueLetIn, queueEnded, b.queueHistory, b.queueEvents,
 	} {
 		if err := queue(pipe, ws); err != nil {
 			return err

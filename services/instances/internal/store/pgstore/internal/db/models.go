@@ -19,6 +19,35 @@ type Definition struct {
 	Graph        []byte
 }
 
+type Event struct {
+	Seq        int64
+	RecordedAt pgtype.Timestamptz
+	InstanceID machine.ID
+	Revision   int32
+	Version    int32
+	Namespace  string
+	Workflow   string
+	Type       string
+	Node       string
+	Key        string
+	Payload    []byte
+}
+
+type EventConsumer struct {
+	Consumer  string
+	Seq       int64
+	CreatedAt pgtype.Timestamptz
+	AckedAt   pgtype.Timestamptz
+}
+
+type EventRelay struct {
+	OnlyRow   bool
+	Term      int64
+	Seq       int64
+	Stream    string
+	RelayedAt pgtype.Timestamptz
+}
+
 type History struct {
 	InstanceID machine.ID
 	TokenID    machine.ID

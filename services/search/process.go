@@ -1,0 +1,33 @@
+package search
+
+import (
+	"context"
+
+	"github.com/wiggle-run/wiggle/pkg/lifecycle"
+	"github.com/wiggle-run/wiggle/pkg/process"
+)
+
+// Main is a search service as a process of its own: it is configured by an environment as os.Environ returns it, and serves
+// until ctx is done.
+func Main(ctx context.Context, environ []string) error {
+	var cfg Config
+	p, err := process.Load(process.Spec{Name: "wiggle-search", Declare: cfg.Declare, Check: cfg.Check}, environ)
+	if err != nil {
+		return err
+	}
+	return p.Run(ctx, func(ctx context.Context, e process.Equipment) (process.Wiring, error) {
+		cfg.Topology, cfg.Release, cfg.Logger, cfg.Telemetry = p.Topology, e.Release, e.Logger, e.Telemetry
+		var err error
+		if cfg.Listener, err = p.Listen(ctx, settingAddr, cfg.Addr); err != nil {
+			return process.Wiring{}, err
+		}
+		s, err := New(cfg)
+		if err != nil {
+			return process.Wiring{}, err
+		}
+		return process.Wiring{
+			Services: []lifecycle.Component{{Name: "search", Run: s.Run}},
+			Grace:    cfg.Grace, Mount: s.Handler().Handle, Close: s.Close,
+		}, nil
+	})
+}
