@@ -37,7 +37,6 @@ func newPut(p *program) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "put ID",
 		Short: "Make a schedule, or change one",
-		//nolint:dupword // the day of month, and the month
 		Long: `Make a schedule, or change the one with that id, and show its next due times. What has fired stays
 fired; new times count from now on.
 
