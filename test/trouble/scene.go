@@ -53,7 +53,7 @@ func leads(ctx context.Context, url string) bool {
 	}
 	defer func() { _ = res.Body.Close() }()
 	text, err := io.ReadAll(res.Body)
-	return err == nil && strings.Contains(string(text), `_SERVING"`)
+	return err == nil && strings.Contains(string(text), `"SERVING_STATUS_SERVING"`)
 }
 
 // startOn is a start whose ulid the topology places on a shard.
