@@ -177,12 +177,16 @@ func (b *Bus) EnsureStream(ctx context.Context) (Stream, error) {
 	defer cancel()
 	stream, err := b.js.Stream(ctx, StreamName)
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
-		stream, err = b.js.CreateOrUpdateStream(ctx, jetstream.StreamConfig{
+		// Never an update: whoever else makes it meanwhile makes the same, and one that an operator has changed is his.
+		stream, err = b.js.CreateStream(ctx, jetstream.StreamConfig{
 			Name: StreamName, Description: "Wiggle's event log", Subjects: []string{SubjectRoot + ".>"},
 			Retention: jetstream.LimitsPolicy, Discard: jetstream.DiscardOld, Storage: jetstream.FileStorage,
 			MaxAge: b.cfg.MaxAge, Replicas: b.cfg.Replicas, Duplicates: min(duplicateWindow, b.cfg.MaxAge),
 			Compression: jetstream.S2Compression,
 		})
+		if errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) {
+			stream, err = b.js.Stream(ctx, StreamName)
+		}
 	}
 	if err != nil {
 		return Stream{}, unavailable(ctx, "look at the stream", err)

@@ -257,7 +257,11 @@ func TestCommitWithoutQuorumIsUnknown(t *testing.T) {
 		var names string
 		return admin.QueryRow(t.Context(), "show synchronous_standby_names").Scan(&names) == nil && names != ""
 	})
-	err = pool.InTx(t.Context(), postgres.TxOptions{SynchronousCommit: "on"}, increment)
+	// It is for commits when the server's checkpointer has read it, too, which nothing shows: until then they do not wait.
+	waitFor(t, 5*time.Second, "a commit waits", func() bool {
+		err = pool.InTx(t.Context(), postgres.TxOptions{SynchronousCommit: "on"}, increment)
+		return err != nil
+	})
 	if !errors.Is(err, postgres.ErrOutcomeUnknown) {
 		t.Errorf("got %v", err)
 	}
