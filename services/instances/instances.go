@@ -40,7 +40,7 @@ type Service struct {
 	order    []*served // by shard
 	server   *wirerpc.Server
 	draining atomic.Bool
-	cluster  cluster
+	cluster  *postgres.ClusterIdentity
 	extra    []lifecycle.Component // what runs beside the shards
 	closers  []func()
 }
@@ -92,7 +92,7 @@ func New(cfg Config) (*Service, error) {
 func newService(cfg Config, home int) (*Service, error) {
 	s := &Service{
 		cfg: cfg, log: cfg.logger(), home: home, shards: map[int]*served{},
-		process: strings.ToLower(ulid.Make().String()), cluster: cluster{known: make(chan struct{})},
+		process: strings.ToLower(ulid.Make().String()), cluster: postgres.NewClusterIdentity(),
 	}
 	server, err := wirerpc.NewServer(wirerpc.ServerConfig{
 		Logger: s.log, Telemetry: cfg.Telemetry, Release: cfg.Release, Ready: s.missing,
@@ -202,7 +202,7 @@ func (s *Service) runShard(ctx context.Context, v *served) error {
 		if _, refused := errors.AsType[refusedError](err); refused {
 			return err // named by lifecycle
 		}
-		reason := reasonOf(err)
+		reason := postgres.Reason(err)
 		v.refusal.Store(&reason)
 		if reason != reported && ctx.Err() == nil {
 			log.Warn("the shard cannot be served yet; trying again every second", "reason", reason, "error", err)
@@ -226,15 +226,6 @@ func (s *Service) runShard(ctx context.Context, v *served) error {
 	g.Go("event trimmer", v.trimmer.Run)
 	g.Go("replicas", v.reads.Run)
 	return g.Wait()
-}
-
-// reasonOf says why a shard cannot be served, in words that stay the same while the
-// reason does: an error of the database carries a new reference each time.
-func reasonOf(err error) string {
-	if e, ok := errors.AsType[*postgres.Error](err); ok {
-		return e.Reason
-	}
-	return err.Error()
 }
 
 // Serving finds a shard that can be used now (SHD-22).

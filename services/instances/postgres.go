@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
 	"time"
 
 	"github.com/wiggle-run/wiggle/pkg/clock"
@@ -19,33 +18,6 @@ import (
 	"github.com/wiggle-run/wiggle/services/instances/internal/store/pgstore"
 	"github.com/wiggle-run/wiggle/services/instances/migrations"
 )
-
-// cluster is the cluster's id, which the databases tell, first of all home's.
-type cluster struct {
-	mu    sync.Mutex
-	id    string
-	known chan struct{} // closed when it is
-}
-
-func (c *cluster) get() string {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.id
-}
-
-// learn takes note of what a shard's database says, and refuses another cluster's.
-func (c *cluster) learn(shard int, id string) error {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.id == "" {
-		c.id = id
-		close(c.known)
-	}
-	if c.id != id {
-		return &postgres.ClaimError{WantShard: shard, WantCluster: c.id, HasShard: shard, HasCluster: id}
-	}
-	return nil
-}
 
 // primary is a shard's primary database.
 type primary struct {
@@ -105,7 +77,7 @@ func (s *Service) addDatabases(cfg Config) error {
 // replicas opens the pools of a shard's replicas. None is connected to before the shard is open.
 func (s *Service) replicas(cfg Config, sh topology.Shard, pool *postgres.Pool, st store.Store) (*reads.Shard, error) {
 	set, err := replica.New(replica.Config{
-		Shard: sh, Primary: pool, Member: cfg.member, ClusterID: s.cluster.get, Zone: cfg.Zone,
+		Shard: sh, Primary: pool, Member: cfg.member, ClusterID: s.cluster.Get, Zone: cfg.Zone,
 		Logger: s.log, Meter: cfg.meter(),
 	})
 	if err != nil {
@@ -206,11 +178,11 @@ func Migrate(ctx context.Context, pool *postgres.Pool, home, verify bool) ([]pos
 // cluster's id. A shard that was claimed before needs no home to go on; one that
 // was not waits for it.
 func (p *primary) claim(ctx context.Context) error {
-	known := p.service.cluster.get()
+	known := p.service.cluster.Get()
 	if !p.isHome && known == "" {
 		id, err := postgres.VerifyClaim(ctx, p.pool, p.shard, "")
 		if err == nil {
-			return p.service.cluster.learn(p.shard, id)
+			return p.service.cluster.Learn(p.shard, id)
 		}
 		if !errors.Is(err, postgres.ErrUnclaimed) {
 			return fmt.Errorf("claim: %w", err)
@@ -223,7 +195,7 @@ func (p *primary) claim(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("claim: %w", err)
 	}
-	return p.service.cluster.learn(p.shard, id)
+	return p.service.cluster.Learn(p.shard, id)
 }
 
 // learnFromHome waits a moment for the cluster's id: where this process serves home
@@ -239,8 +211,8 @@ func (p *primary) learnFromHome(ctx context.Context) (string, error) {
 		}
 	}
 	select {
-	case <-p.service.cluster.known:
-		return p.service.cluster.get(), nil
+	case <-p.service.cluster.Known():
+		return p.service.cluster.Get(), nil
 	case <-ctx.Done():
 		return "", ctx.Err()
 	case <-time.After(openPause):

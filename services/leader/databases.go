@@ -107,7 +107,7 @@ func (s *Service) openHome(ctx context.Context) error {
 		if refused(err) {
 			return fmt.Errorf("home shard: %w", err)
 		}
-		reason := reasonOf(err)
+		reason := postgres.Reason(err)
 		s.refusal.Store(&reason)
 		if reason != reported {
 			s.log.Warn("the home shard cannot be used yet; trying again every second", "reason", reason, "error", err)
@@ -145,13 +145,4 @@ func refused(err error) bool {
 		newer *postgres.SchemaTooNewError
 	)
 	return errors.As(err, &claim) || errors.As(err, &drift) || errors.As(err, &newer)
-}
-
-// reasonOf says why home cannot be used, in words that stay the same while the reason does: an error of the database
-// carries a new reference each time.
-func reasonOf(err error) string {
-	if e, ok := errors.AsType[*postgres.Error](err); ok {
-		return e.Reason
-	}
-	return err.Error()
 }

@@ -35,7 +35,7 @@ type Service struct {
 	cfg      Config
 	shards   []*shard
 	home     *postgres.Pool
-	cluster  cluster
+	cluster  *postgres.ClusterIdentity
 	bus      *bus.Bus
 	http     *http.Client
 	source   *source.Source
@@ -50,7 +50,7 @@ func New(cfg Config) (*Service, error) {
 	if err := cfg.check(); err != nil {
 		return nil, err
 	}
-	s := &Service{cfg: cfg}
+	s := &Service{cfg: cfg, cluster: postgres.NewClusterIdentity()}
 	if err := s.wire(); err != nil {
 		s.Close()
 		return nil, err

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -26,31 +25,6 @@ type shard struct {
 	store   *searchstore.Store
 	opened  atomic.Bool
 	refusal atomic.Pointer[string] // why it is not opened
-}
-
-// cluster is the cluster's id, as the databases tell it.
-type cluster struct {
-	mu sync.Mutex
-	id string
-}
-
-func (c *cluster) get() string {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.id
-}
-
-// learn takes note of what a shard's database says, and refuses another cluster's.
-func (c *cluster) learn(shard int, id string) error {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.id == "" {
-		c.id = id
-	}
-	if c.id != id {
-		return &postgres.ClaimError{WantShard: shard, WantCluster: c.id, HasShard: shard, HasCluster: id}
-	}
-	return nil
 }
 
 // addShards opens the pools of the search shards, and one to home, which tells the cluster's id.
@@ -96,7 +70,7 @@ func (s *Service) runShard(ctx context.Context, v *shard) error {
 		if refused(err) {
 			return err // named by lifecycle
 		}
-		reason := reasonOf(err)
+		reason := postgres.Reason(err)
 		v.refusal.Store(&reason)
 		if reason != reported && ctx.Err() == nil {
 			log.WarnContext(ctx, "the search shard cannot be served yet; trying again every second",
@@ -131,14 +105,14 @@ func (s *Service) open(ctx context.Context, v *shard) error {
 // claim makes the database this shard's, or checks that it is. Who serves home mints the cluster's id; a shard that was
 // claimed before needs no home.
 func (s *Service) claim(ctx context.Context, v *shard) error {
-	id, err := postgres.VerifyClaim(ctx, v.pool, v.id, s.cluster.get())
+	id, err := postgres.VerifyClaim(ctx, v.pool, v.id, s.cluster.Get())
 	if err == nil {
-		return s.cluster.learn(v.id, id)
+		return s.cluster.Learn(v.id, id)
 	}
 	if !errors.Is(err, postgres.ErrUnclaimed) {
 		return fmt.Errorf("claim: %w", err)
 	}
-	known := s.cluster.get()
+	known := s.cluster.Get()
 	if v.isHome {
 		return errHome
 	}
@@ -154,7 +128,7 @@ func (s *Service) claim(ctx context.Context, v *shard) error {
 	if id, err = postgres.Claim(ctx, v.pool, v.id, known); err != nil {
 		return fmt.Errorf("claim: %w", err)
 	}
-	return s.cluster.learn(v.id, id)
+	return s.cluster.Learn(v.id, id)
 }
 
 // errHome: the cluster is so new that it has no id.
@@ -171,15 +145,6 @@ func refused(err error) bool {
 	)
 	return errors.As(err, &claim) || errors.As(err, &drift) || errors.As(err, &pending) || errors.As(err, &newer) ||
 		errors.As(err, &language)
-}
-
-// reasonOf says why a shard cannot be served, in words that stay the same while the reason does: an error of the database
-// carries a new reference each time.
-func reasonOf(err error) string {
-	if e, ok := errors.AsType[*postgres.Error](err); ok {
-		return e.Reason
-	}
-	return err.Error()
 }
 
 // state tells whether the shard can be used, and if not why.
