@@ -126,13 +126,17 @@ func parse(doc topology.Document) (*topology.Topology, error) {
 	return topology.Parse(text, func(string) (string, bool) { return "", false })
 }
 
-func runInstances(ctx context.Context, config []byte, log *slog.Logger) error {
-	var c serviceConfig
-	top, err := c.read(config)
-	if err != nil {
-		return err
+// prepare reads a service's configuration and takes its port.
+func prepare(ctx context.Context, config []byte) (c serviceConfig, top *topology.Topology, l net.Listener, err error) {
+	if top, err = c.read(config); err != nil {
+		return c, nil, nil, err
 	}
-	listener, err := listen(ctx, c.Address)
+	l, err = listen(ctx, c.Address)
+	return c, top, l, err
+}
+
+func runInstances(ctx context.Context, config []byte, log *slog.Logger) error {
+	_, top, listener, err := prepare(ctx, config)
 	if err != nil {
 		return err
 	}
@@ -146,12 +150,7 @@ func runInstances(ctx context.Context, config []byte, log *slog.Logger) error {
 }
 
 func runRouter(ctx context.Context, config []byte, log *slog.Logger) error {
-	var c serviceConfig
-	top, err := c.read(config)
-	if err != nil {
-		return err
-	}
-	listener, err := listen(ctx, c.Address)
+	c, top, listener, err := prepare(ctx, config)
 	if err != nil {
 		return err
 	}
@@ -166,12 +165,7 @@ func runRouter(ctx context.Context, config []byte, log *slog.Logger) error {
 }
 
 func runLeader(ctx context.Context, config []byte, log *slog.Logger) error {
-	var c serviceConfig
-	top, err := c.read(config)
-	if err != nil {
-		return err
-	}
-	listener, err := listen(ctx, c.Address)
+	c, top, listener, err := prepare(ctx, config)
 	if err != nil {
 		return err
 	}
@@ -186,12 +180,7 @@ func runLeader(ctx context.Context, config []byte, log *slog.Logger) error {
 }
 
 func runSearch(ctx context.Context, config []byte, log *slog.Logger) error {
-	var c serviceConfig
-	top, err := c.read(config)
-	if err != nil {
-		return err
-	}
-	listener, err := listen(ctx, c.Address)
+	c, top, listener, err := prepare(ctx, config)
 	if err != nil {
 		return err
 	}
