@@ -53,7 +53,7 @@ func followed(t *testing.T, more time.Duration) (context.Context, *cluster.Clust
 // EVT-4, EVT-8).
 func TestLeaderKilled(t *testing.T) {
 	kills := number(t, "WIGGLE_TROUBLE_LEADER_KILLS", shortLeaderKills)
-	ctx, c, clients := followed(t, time.Duration(kills)*2*takeover)
+	ctx, c, clients := followed(t, time.Duration(kills)*3*takeover)
 	const scheduled, every = "scheduled", time.Second
 	if _, err := until(ctx, func() error {
 		_, err := clients.Workflows.RegisterWorkflow(ctx, &wigglev1.RegisterWorkflowRequest{Definition: noStep(scheduled).Proto()})
@@ -70,30 +70,33 @@ func TestLeaderKilled(t *testing.T) {
 	}); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := awaitBeats(ctx, c, nil); err != nil {
+	p := newPulse(ctx, t, c)
+	if _, err := p.await(ctx, nil); err != nil {
 		t.Fatal(err)
 	}
 	l := startLoad(ctx, c, clients)
-	usual := l.usual(ctx)
+	usual := l.usual(ctx, max(usualTime, time.Duration(kills)*time.Second))
 	for i := range kills {
 		leads, err := leading(ctx, c)
 		if err != nil {
 			t.Fatal(err)
 		}
 		c.Leaders[leads].Kill()
-		before, err := beats(ctx, c)
+		before, err := p.beats(ctx)
 		if err != nil {
 			t.Fatal(err)
 		}
-		took, err := awaitBeats(ctx, c, before)
+		took, err := p.await(ctx, before)
 		if err != nil || took > takeover {
 			t.Errorf("kill %d of %s: heartbeats again after %s: %v", i+1, c.Leaders[leads].Name, took, err)
 		}
 		t.Logf("kill %d: %s was killed, heartbeats on every shard again after %s", i+1, c.Leaders[leads].Name, took)
-		if err := c.Leaders[leads].Start(); err != nil {
+		if err := l.leaveOut(func() error {
+			defer cluster.Pause(ctx, time.Second)
+			return c.Leaders[leads].Start()
+		}); err != nil {
 			t.Fatal(err)
 		}
-		cluster.Pause(ctx, time.Second)
 	}
 	l.compare(t, "while leaders were killed", usual)
 	l.end(ctx, t)
@@ -171,7 +174,7 @@ func TestNATSAway(t *testing.T) {
 	ctx, c, clients := followed(t, 4*away)
 	for i, wiped := range []bool{false, true} {
 		l := startLoad(ctx, c, clients)
-		usual := l.usual(ctx)
+		usual := l.usual(ctx, usualTime)
 		c.NATS.Kill()
 		if wiped {
 			if err := os.RemoveAll(c.NATSDir); err != nil {

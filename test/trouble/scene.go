@@ -185,8 +185,11 @@ func (c *calls) p99() time.Duration {
 }
 
 // reset forgets what succeeded.
-func (c *calls) reset() {
+func (c *calls) reset() { c.forget(0) }
+
+// forget forgets what succeeded after the first n.
+func (c *calls) forget(n int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.took = nil
+	c.took = c.took[:min(n, len(c.took))]
 }
