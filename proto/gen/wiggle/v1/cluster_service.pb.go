@@ -320,7 +320,7 @@ var File_wiggle_v1_cluster_service_proto protoreflect.FileDescriptor
 
 const file_wiggle_v1_cluster_service_proto_rawDesc = "" +
 	"\n" +
-	"\x1fwiggle/v1/cluster_service.proto\x12\twiggle.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\x13\n" +
+	"\x1fwiggle/v1/cluster_service.proto\x12\twiggle.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1awiggle/v1/permission.proto\"\x13\n" +
 	"\x11ListShardsRequest\">\n" +
 	"\x12ListShardsResponse\x12(\n" +
 	"\x06shards\x18\x01 \x03(\v2\x10.wiggle.v1.ShardR\x06shards\"\xc5\x01\n" +
@@ -340,10 +340,11 @@ const file_wiggle_v1_cluster_service_proto_rawDesc = "" +
 	"\x03lag\x18\x05 \x01(\v2\x19.google.protobuf.DurationR\x03lag\x12\x1a\n" +
 	"\breplayed\x18\x06 \x01(\tR\breplayed\x127\n" +
 	"\tprobed_at\x18\a \x01(\v2\x1a.google.protobuf.TimestampR\bprobedAt\x12\x14\n" +
-	"\x05reads\x18\b \x01(\x03R\x05reads2`\n" +
-	"\x0eClusterService\x12N\n" +
+	"\x05reads\x18\b \x01(\x03R\x05reads2r\n" +
+	"\x0eClusterService\x12`\n" +
 	"\n" +
-	"ListShards\x12\x1c.wiggle.v1.ListShardsRequest\x1a\x1d.wiggle.v1.ListShardsResponse\"\x03\x90\x02\x01B\xa4\x01\n" +
+	"ListShards\x12\x1c.wiggle.v1.ListShardsRequest\x1a\x1d.wiggle.v1.ListShardsResponse\"\x15\x92\xa8\x19\x0e\n" +
+	"\fcluster.read\x90\x02\x01B\xa4\x01\n" +
 	"\rcom.wiggle.v1B\x13ClusterServiceProtoP\x01Z9github.com/wiggle-run/wiggle/proto/gen/wiggle/v1;wigglev1\xa2\x02\x03WXX\xaa\x02\tWiggle.V1\xca\x02\tWiggle\\V1\xe2\x02\x15Wiggle\\V1\\GPBMetadata\xea\x02\n" +
 	"Wiggle::V1b\x06proto3"
 
@@ -387,6 +388,7 @@ func file_wiggle_v1_cluster_service_proto_init() {
 	if File_wiggle_v1_cluster_service_proto != nil {
 		return
 	}
+	file_wiggle_v1_permission_proto_init()
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{

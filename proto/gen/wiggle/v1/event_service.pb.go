@@ -874,7 +874,7 @@ var File_wiggle_v1_event_service_proto protoreflect.FileDescriptor
 
 const file_wiggle_v1_event_service_proto_rawDesc = "" +
 	"\n" +
-	"\x1dwiggle/v1/event_service.proto\x12\twiggle.v1\x1a\x1bbuf/validate/validate.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a wiggle/v1/instance_service.proto\x1a\x17wiggle/v1/payload.proto\"\xf0\x02\n" +
+	"\x1dwiggle/v1/event_service.proto\x12\twiggle.v1\x1a\x1bbuf/validate/validate.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a wiggle/v1/instance_service.proto\x1a\x17wiggle/v1/payload.proto\x1a\x1awiggle/v1/permission.proto\"\xf0\x02\n" +
 	"\x05Event\x12\x16\n" +
 	"\x06cursor\x18\x01 \x01(\tR\x06cursor\x12\x14\n" +
 	"\x05shard\x18\x02 \x01(\x05R\x05shard\x12\x10\n" +
@@ -933,13 +933,19 @@ const file_wiggle_v1_event_service_proto_rawDesc = "" +
 	"EventStart\x12\x1b\n" +
 	"\x17EVENT_START_UNSPECIFIED\x10\x00\x12\x14\n" +
 	"\x10EVENT_START_TAIL\x10\x01\x12\x18\n" +
-	"\x14EVENT_START_EARLIEST\x10\x022\xfb\x02\n" +
-	"\fEventService\x12K\n" +
+	"\x14EVENT_START_EARLIEST\x10\x022\xbe\x03\n" +
+	"\fEventService\x12]\n" +
 	"\n" +
-	"PollEvents\x12\x1c.wiggle.v1.PollEventsRequest\x1a\x1d.wiggle.v1.PollEventsResponse\"\x00\x12K\n" +
-	"\tAckEvents\x12\x1b.wiggle.v1.AckEventsRequest\x1a\x1c.wiggle.v1.AckEventsResponse\"\x03\x90\x02\x02\x12f\n" +
-	"\x12ListEventConsumers\x12$.wiggle.v1.ListEventConsumersRequest\x1a%.wiggle.v1.ListEventConsumersResponse\"\x03\x90\x02\x01\x12i\n" +
-	"\x13DeleteEventConsumer\x12%.wiggle.v1.DeleteEventConsumerRequest\x1a&.wiggle.v1.DeleteEventConsumerResponse\"\x03\x90\x02\x02B\xa2\x01\n" +
+	"PollEvents\x12\x1c.wiggle.v1.PollEventsRequest\x1a\x1d.wiggle.v1.PollEventsResponse\"\x12\x92\xa8\x19\x0e\n" +
+	"\n" +
+	"event.read\x10\x01\x12Z\n" +
+	"\tAckEvents\x12\x1b.wiggle.v1.AckEventsRequest\x1a\x1c.wiggle.v1.AckEventsResponse\"\x12\x92\xa8\x19\v\n" +
+	"\tevent.ack\x90\x02\x02\x12v\n" +
+	"\x12ListEventConsumers\x12$.wiggle.v1.ListEventConsumersRequest\x1a%.wiggle.v1.ListEventConsumersResponse\"\x13\x92\xa8\x19\f\n" +
+	"\n" +
+	"event.list\x90\x02\x01\x12{\n" +
+	"\x13DeleteEventConsumer\x12%.wiggle.v1.DeleteEventConsumerRequest\x1a&.wiggle.v1.DeleteEventConsumerResponse\"\x15\x92\xa8\x19\x0e\n" +
+	"\fevent.manage\x90\x02\x02B\xa2\x01\n" +
 	"\rcom.wiggle.v1B\x11EventServiceProtoP\x01Z9github.com/wiggle-run/wiggle/proto/gen/wiggle/v1;wigglev1\xa2\x02\x03WXX\xaa\x02\tWiggle.V1\xca\x02\tWiggle\\V1\xe2\x02\x15Wiggle\\V1\\GPBMetadata\xea\x02\n" +
 	"Wiggle::V1b\x06proto3"
 
@@ -1013,6 +1019,7 @@ func file_wiggle_v1_event_service_proto_init() {
 	}
 	file_wiggle_v1_instance_service_proto_init()
 	file_wiggle_v1_payload_proto_init()
+	file_wiggle_v1_permission_proto_init()
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{

@@ -52,6 +52,7 @@ type Fault struct {
 	//	*Fault_DefinitionConflict
 	//	*Fault_NotFound
 	//	*Fault_WrongState
+	//	*Fault_PermissionMissing
 	Kind          isFault_Kind `protobuf_oneof:"kind"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -212,6 +213,15 @@ func (x *Fault) GetWrongState() *WrongState {
 	return nil
 }
 
+func (x *Fault) GetPermissionMissing() *PermissionMissing {
+	if x != nil {
+		if x, ok := x.Kind.(*Fault_PermissionMissing); ok {
+			return x.PermissionMissing
+		}
+	}
+	return nil
+}
+
 type isFault_Kind interface {
 	isFault_Kind()
 }
@@ -266,6 +276,11 @@ type Fault_WrongState struct {
 	WrongState *WrongState `protobuf:"bytes,19,opt,name=wrong_state,json=wrongState,proto3,oneof"`
 }
 
+type Fault_PermissionMissing struct {
+	// The caller may not do this.
+	PermissionMissing *PermissionMissing `protobuf:"bytes,20,opt,name=permission_missing,json=permissionMissing,proto3,oneof"`
+}
+
 func (*Fault_ShardUnknown) isFault_Kind() {}
 
 func (*Fault_ShardUnavailable) isFault_Kind() {}
@@ -285,6 +300,8 @@ func (*Fault_DefinitionConflict) isFault_Kind() {}
 func (*Fault_NotFound) isFault_Kind() {}
 
 func (*Fault_WrongState) isFault_Kind() {}
+
+func (*Fault_PermissionMissing) isFault_Kind() {}
 
 // ShardUnknown tells that a route leads to a shard that is not known here. The
 // topology of the process may only be older than the id: trying again is right.
@@ -866,11 +883,66 @@ func (x *WrongState) GetState() string {
 	return ""
 }
 
+// PermissionMissing tells what a caller would have to have.
+type PermissionMissing struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The permission with its scope, for example instance.start:orders/refund.
+	Permission string `protobuf:"bytes,1,opt,name=permission,proto3" json:"permission,omitempty"`
+	// Who called, for example key/ci.
+	Principal     string `protobuf:"bytes,2,opt,name=principal,proto3" json:"principal,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PermissionMissing) Reset() {
+	*x = PermissionMissing{}
+	mi := &file_wiggle_v1_fault_proto_msgTypes[12]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PermissionMissing) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PermissionMissing) ProtoMessage() {}
+
+func (x *PermissionMissing) ProtoReflect() protoreflect.Message {
+	mi := &file_wiggle_v1_fault_proto_msgTypes[12]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PermissionMissing.ProtoReflect.Descriptor instead.
+func (*PermissionMissing) Descriptor() ([]byte, []int) {
+	return file_wiggle_v1_fault_proto_rawDescGZIP(), []int{12}
+}
+
+func (x *PermissionMissing) GetPermission() string {
+	if x != nil {
+		return x.Permission
+	}
+	return ""
+}
+
+func (x *PermissionMissing) GetPrincipal() string {
+	if x != nil {
+		return x.Principal
+	}
+	return ""
+}
+
 var File_wiggle_v1_fault_proto protoreflect.FileDescriptor
 
 const file_wiggle_v1_fault_proto_rawDesc = "" +
 	"\n" +
-	"\x15wiggle/v1/fault.proto\x12\twiggle.v1\x1a\x1bbuf/validate/validate.proto\x1a\x1egoogle/protobuf/duration.proto\"\xac\x06\n" +
+	"\x15wiggle/v1/fault.proto\x12\twiggle.v1\x1a\x1bbuf/validate/validate.proto\x1a\x1egoogle/protobuf/duration.proto\"\xfb\x06\n" +
 	"\x05Fault\x12\x1d\n" +
 	"\x04code\x18\x01 \x01(\x05B\t\xbaH\x06\x1a\x04\x18\x10(\x01R\x04code\x12\x18\n" +
 	"\amessage\x18\x02 \x01(\tR\amessage\x12!\n" +
@@ -889,8 +961,9 @@ const file_wiggle_v1_fault_proto_rawDesc = "" +
 	"\x13definition_conflict\x18\x11 \x01(\v2\x1d.wiggle.v1.DefinitionConflictH\x00R\x12definitionConflict\x122\n" +
 	"\tnot_found\x18\x12 \x01(\v2\x13.wiggle.v1.NotFoundH\x00R\bnotFound\x128\n" +
 	"\vwrong_state\x18\x13 \x01(\v2\x15.wiggle.v1.WrongStateH\x00R\n" +
-	"wrongStateB\x06\n" +
-	"\x04kindJ\x04\b\x14\x10\x1e\"$\n" +
+	"wrongState\x12M\n" +
+	"\x12permission_missing\x18\x14 \x01(\v2\x1c.wiggle.v1.PermissionMissingH\x00R\x11permissionMissingB\x06\n" +
+	"\x04kindJ\x04\b\x15\x10\x1e\"$\n" +
 	"\fShardUnknown\x12\x14\n" +
 	"\x05shard\x18\x01 \x01(\x05R\x05shard\"(\n" +
 	"\x10ShardUnavailable\x12\x14\n" +
@@ -922,7 +995,12 @@ const file_wiggle_v1_fault_proto_rawDesc = "" +
 	"WrongState\x12\x1f\n" +
 	"\vinstance_id\x18\x01 \x01(\tR\n" +
 	"instanceId\x12\x14\n" +
-	"\x05state\x18\x02 \x01(\tR\x05stateB\x9b\x01\n" +
+	"\x05state\x18\x02 \x01(\tR\x05state\"Q\n" +
+	"\x11PermissionMissing\x12\x1e\n" +
+	"\n" +
+	"permission\x18\x01 \x01(\tR\n" +
+	"permission\x12\x1c\n" +
+	"\tprincipal\x18\x02 \x01(\tR\tprincipalB\x9b\x01\n" +
 	"\rcom.wiggle.v1B\n" +
 	"FaultProtoP\x01Z9github.com/wiggle-run/wiggle/proto/gen/wiggle/v1;wigglev1\xa2\x02\x03WXX\xaa\x02\tWiggle.V1\xca\x02\tWiggle\\V1\xe2\x02\x15Wiggle\\V1\\GPBMetadata\xea\x02\n" +
 	"Wiggle::V1b\x06proto3"
@@ -939,7 +1017,7 @@ func file_wiggle_v1_fault_proto_rawDescGZIP() []byte {
 	return file_wiggle_v1_fault_proto_rawDescData
 }
 
-var file_wiggle_v1_fault_proto_msgTypes = make([]protoimpl.MessageInfo, 12)
+var file_wiggle_v1_fault_proto_msgTypes = make([]protoimpl.MessageInfo, 13)
 var file_wiggle_v1_fault_proto_goTypes = []any{
 	(*Fault)(nil),               // 0: wiggle.v1.Fault
 	(*ShardUnknown)(nil),        // 1: wiggle.v1.ShardUnknown
@@ -953,10 +1031,11 @@ var file_wiggle_v1_fault_proto_goTypes = []any{
 	(*DefinitionConflict)(nil),  // 9: wiggle.v1.DefinitionConflict
 	(*NotFound)(nil),            // 10: wiggle.v1.NotFound
 	(*WrongState)(nil),          // 11: wiggle.v1.WrongState
-	(*durationpb.Duration)(nil), // 12: google.protobuf.Duration
+	(*PermissionMissing)(nil),   // 12: wiggle.v1.PermissionMissing
+	(*durationpb.Duration)(nil), // 13: google.protobuf.Duration
 }
 var file_wiggle_v1_fault_proto_depIdxs = []int32{
-	12, // 0: wiggle.v1.Fault.retry_after:type_name -> google.protobuf.Duration
+	13, // 0: wiggle.v1.Fault.retry_after:type_name -> google.protobuf.Duration
 	1,  // 1: wiggle.v1.Fault.shard_unknown:type_name -> wiggle.v1.ShardUnknown
 	2,  // 2: wiggle.v1.Fault.shard_unavailable:type_name -> wiggle.v1.ShardUnavailable
 	3,  // 3: wiggle.v1.Fault.lease_lost:type_name -> wiggle.v1.LeaseLost
@@ -967,12 +1046,13 @@ var file_wiggle_v1_fault_proto_depIdxs = []int32{
 	9,  // 8: wiggle.v1.Fault.definition_conflict:type_name -> wiggle.v1.DefinitionConflict
 	10, // 9: wiggle.v1.Fault.not_found:type_name -> wiggle.v1.NotFound
 	11, // 10: wiggle.v1.Fault.wrong_state:type_name -> wiggle.v1.WrongState
-	8,  // 11: wiggle.v1.Invalid.problems:type_name -> wiggle.v1.Problem
-	12, // [12:12] is the sub-list for method output_type
-	12, // [12:12] is the sub-list for method input_type
-	12, // [12:12] is the sub-list for extension type_name
-	12, // [12:12] is the sub-list for extension extendee
-	0,  // [0:12] is the sub-list for field type_name
+	12, // 11: wiggle.v1.Fault.permission_missing:type_name -> wiggle.v1.PermissionMissing
+	8,  // 12: wiggle.v1.Invalid.problems:type_name -> wiggle.v1.Problem
+	13, // [13:13] is the sub-list for method output_type
+	13, // [13:13] is the sub-list for method input_type
+	13, // [13:13] is the sub-list for extension type_name
+	13, // [13:13] is the sub-list for extension extendee
+	0,  // [0:13] is the sub-list for field type_name
 }
 
 func init() { file_wiggle_v1_fault_proto_init() }
@@ -991,6 +1071,7 @@ func file_wiggle_v1_fault_proto_init() {
 		(*Fault_DefinitionConflict)(nil),
 		(*Fault_NotFound)(nil),
 		(*Fault_WrongState)(nil),
+		(*Fault_PermissionMissing)(nil),
 	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
@@ -998,7 +1079,7 @@ func file_wiggle_v1_fault_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_wiggle_v1_fault_proto_rawDesc), len(file_wiggle_v1_fault_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   12,
+			NumMessages:   13,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -2403,7 +2403,7 @@ var File_wiggle_v1_instance_service_proto protoreflect.FileDescriptor
 
 const file_wiggle_v1_instance_service_proto_rawDesc = "" +
 	"\n" +
-	" wiggle/v1/instance_service.proto\x12\twiggle.v1\x1a\x1bbuf/validate/validate.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x15wiggle/v1/fault.proto\x1a\x17wiggle/v1/payload.proto\"\xe8\x03\n" +
+	" wiggle/v1/instance_service.proto\x12\twiggle.v1\x1a\x1bbuf/validate/validate.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x15wiggle/v1/fault.proto\x1a\x17wiggle/v1/payload.proto\x1a\x1awiggle/v1/permission.proto\"\xe8\x03\n" +
 	"\x14StartInstanceRequest\x12%\n" +
 	"\tnamespace\x18\x01 \x01(\tB\a\xbaH\x04r\x02\x18@R\tnamespace\x12&\n" +
 	"\bworkflow\x18\x02 \x01(\tB\n" +
@@ -2602,18 +2602,27 @@ const file_wiggle_v1_instance_service_proto_rawDesc = "" +
 	"\x13HISTORY_KIND_FAILED\x10\t\x12\x1a\n" +
 	"\x16HISTORY_KIND_CANCELLED\x10\n" +
 	"\x12\x18\n" +
-	"\x14HISTORY_KIND_ARRIVED\x10\v2\xa6\x06\n" +
-	"\x0fInstanceService\x12W\n" +
-	"\rStartInstance\x12\x1f.wiggle.v1.StartInstanceRequest\x1a .wiggle.v1.StartInstanceResponse\"\x03\x90\x02\x02\x12Z\n" +
-	"\x0eStartInstances\x12 .wiggle.v1.StartInstancesRequest\x1a!.wiggle.v1.StartInstancesResponse\"\x03\x90\x02\x02\x12Q\n" +
-	"\vGetInstance\x12\x1d.wiggle.v1.GetInstanceRequest\x1a\x1e.wiggle.v1.GetInstanceResponse\"\x03\x90\x02\x01\x12T\n" +
-	"\fGetInstances\x12\x1e.wiggle.v1.GetInstancesRequest\x1a\x1f.wiggle.v1.GetInstancesResponse\"\x03\x90\x02\x01\x12N\n" +
+	"\x14HISTORY_KIND_ARRIVED\x10\v2\xe7\a\n" +
+	"\x0fInstanceService\x12m\n" +
+	"\rStartInstance\x12\x1f.wiggle.v1.StartInstanceRequest\x1a .wiggle.v1.StartInstanceResponse\"\x19\x92\xa8\x19\x12\n" +
+	"\x0einstance.start\x10\x01\x90\x02\x02\x12p\n" +
+	"\x0eStartInstances\x12 .wiggle.v1.StartInstancesRequest\x1a!.wiggle.v1.StartInstancesResponse\"\x19\x92\xa8\x19\x12\n" +
+	"\x0einstance.start\x10\x01\x90\x02\x02\x12f\n" +
+	"\vGetInstance\x12\x1d.wiggle.v1.GetInstanceRequest\x1a\x1e.wiggle.v1.GetInstanceResponse\"\x18\x92\xa8\x19\x11\n" +
+	"\rinstance.read\x10\x01\x90\x02\x01\x12i\n" +
+	"\fGetInstances\x12\x1e.wiggle.v1.GetInstancesRequest\x1a\x1f.wiggle.v1.GetInstancesResponse\"\x18\x92\xa8\x19\x11\n" +
+	"\rinstance.read\x10\x01\x90\x02\x01\x12c\n" +
 	"\n" +
-	"GetHistory\x12\x1c.wiggle.v1.GetHistoryRequest\x1a\x1d.wiggle.v1.GetHistoryResponse\"\x03\x90\x02\x01\x12T\n" +
-	"\fWaitInstance\x12\x1e.wiggle.v1.WaitInstanceRequest\x1a\x1f.wiggle.v1.WaitInstanceResponse\"\x03\x90\x02\x01\x12W\n" +
-	"\rListInstances\x12\x1f.wiggle.v1.ListInstancesRequest\x1a .wiggle.v1.ListInstancesResponse\"\x03\x90\x02\x01\x12Z\n" +
-	"\x0eCountInstances\x12 .wiggle.v1.CountInstancesRequest\x1a!.wiggle.v1.CountInstancesResponse\"\x03\x90\x02\x01\x12Z\n" +
-	"\x0eCancelInstance\x12 .wiggle.v1.CancelInstanceRequest\x1a!.wiggle.v1.CancelInstanceResponse\"\x03\x90\x02\x02B\xa5\x01\n" +
+	"GetHistory\x12\x1c.wiggle.v1.GetHistoryRequest\x1a\x1d.wiggle.v1.GetHistoryResponse\"\x18\x92\xa8\x19\x11\n" +
+	"\rinstance.read\x10\x01\x90\x02\x01\x12i\n" +
+	"\fWaitInstance\x12\x1e.wiggle.v1.WaitInstanceRequest\x1a\x1f.wiggle.v1.WaitInstanceResponse\"\x18\x92\xa8\x19\x11\n" +
+	"\rinstance.read\x10\x01\x90\x02\x01\x12l\n" +
+	"\rListInstances\x12\x1f.wiggle.v1.ListInstancesRequest\x1a .wiggle.v1.ListInstancesResponse\"\x18\x92\xa8\x19\x11\n" +
+	"\rinstance.read\x10\x01\x90\x02\x01\x12o\n" +
+	"\x0eCountInstances\x12 .wiggle.v1.CountInstancesRequest\x1a!.wiggle.v1.CountInstancesResponse\"\x18\x92\xa8\x19\x11\n" +
+	"\rinstance.read\x10\x01\x90\x02\x01\x12q\n" +
+	"\x0eCancelInstance\x12 .wiggle.v1.CancelInstanceRequest\x1a!.wiggle.v1.CancelInstanceResponse\"\x1a\x92\xa8\x19\x13\n" +
+	"\x0finstance.cancel\x10\x01\x90\x02\x02B\xa5\x01\n" +
 	"\rcom.wiggle.v1B\x14InstanceServiceProtoP\x01Z9github.com/wiggle-run/wiggle/proto/gen/wiggle/v1;wigglev1\xa2\x02\x03WXX\xaa\x02\tWiggle.V1\xca\x02\tWiggle\\V1\xe2\x02\x15Wiggle\\V1\\GPBMetadata\xea\x02\n" +
 	"Wiggle::V1b\x06proto3"
 
@@ -2752,6 +2761,7 @@ func file_wiggle_v1_instance_service_proto_init() {
 	}
 	file_wiggle_v1_fault_proto_init()
 	file_wiggle_v1_payload_proto_init()
+	file_wiggle_v1_permission_proto_init()
 	file_wiggle_v1_instance_service_proto_msgTypes[0].OneofWrappers = []any{}
 	file_wiggle_v1_instance_service_proto_msgTypes[4].OneofWrappers = []any{
 		(*StartOutcome_Started)(nil),

@@ -1140,7 +1140,7 @@ var File_wiggle_v1_schedule_service_proto protoreflect.FileDescriptor
 
 const file_wiggle_v1_schedule_service_proto_rawDesc = "" +
 	"\n" +
-	" wiggle/v1/schedule_service.proto\x12\twiggle.v1\x1a\x1bbuf/validate/validate.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x17wiggle/v1/payload.proto\"\xae\x05\n" +
+	" wiggle/v1/schedule_service.proto\x12\twiggle.v1\x1a\x1bbuf/validate/validate.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x17wiggle/v1/payload.proto\x1a\x1awiggle/v1/permission.proto\"\xae\x05\n" +
 	"\bSchedule\x128\n" +
 	"\x02id\x18\x01 \x01(\tB(\xbaH%r#\x10\x01\x18\x80\x012\x1c^[A-Za-z0-9][A-Za-z0-9._-]*$R\x02id\x12%\n" +
 	"\tnamespace\x18\x02 \x01(\tB\a\xbaH\x04r\x02\x18@R\tnamespace\x12*\n" +
@@ -1227,13 +1227,18 @@ const file_wiggle_v1_schedule_service_proto_rawDesc = "" +
 	"\x13OVERLAP_POLICY_SKIP\x10\x01\x12\x1c\n" +
 	"\x18OVERLAP_POLICY_QUEUE_ONE\x10\x02\x12\x18\n" +
 	"\x14OVERLAP_POLICY_ALLOW\x10\x03\x12!\n" +
-	"\x1dOVERLAP_POLICY_CANCEL_RUNNING\x10\x042\xc5\x03\n" +
-	"\x0fScheduleService\x12Q\n" +
-	"\vPutSchedule\x12\x1d.wiggle.v1.PutScheduleRequest\x1a\x1e.wiggle.v1.PutScheduleResponse\"\x03\x90\x02\x02\x12Q\n" +
-	"\vGetSchedule\x12\x1d.wiggle.v1.GetScheduleRequest\x1a\x1e.wiggle.v1.GetScheduleResponse\"\x03\x90\x02\x01\x12W\n" +
-	"\rListSchedules\x12\x1f.wiggle.v1.ListSchedulesRequest\x1a .wiggle.v1.ListSchedulesResponse\"\x03\x90\x02\x01\x12W\n" +
-	"\rPauseSchedule\x12\x1f.wiggle.v1.PauseScheduleRequest\x1a .wiggle.v1.PauseScheduleResponse\"\x03\x90\x02\x02\x12Z\n" +
-	"\x0eDeleteSchedule\x12 .wiggle.v1.DeleteScheduleRequest\x1a!.wiggle.v1.DeleteScheduleResponse\"\x03\x90\x02\x02B\xa5\x01\n" +
+	"\x1dOVERLAP_POLICY_CANCEL_RUNNING\x10\x042\xb4\x04\n" +
+	"\x0fScheduleService\x12h\n" +
+	"\vPutSchedule\x12\x1d.wiggle.v1.PutScheduleRequest\x1a\x1e.wiggle.v1.PutScheduleResponse\"\x1a\x92\xa8\x19\x13\n" +
+	"\x0fschedule.manage\x10\x01\x90\x02\x02\x12f\n" +
+	"\vGetSchedule\x12\x1d.wiggle.v1.GetScheduleRequest\x1a\x1e.wiggle.v1.GetScheduleResponse\"\x18\x92\xa8\x19\x11\n" +
+	"\rschedule.read\x10\x01\x90\x02\x01\x12l\n" +
+	"\rListSchedules\x12\x1f.wiggle.v1.ListSchedulesRequest\x1a .wiggle.v1.ListSchedulesResponse\"\x18\x92\xa8\x19\x11\n" +
+	"\rschedule.read\x10\x01\x90\x02\x01\x12n\n" +
+	"\rPauseSchedule\x12\x1f.wiggle.v1.PauseScheduleRequest\x1a .wiggle.v1.PauseScheduleResponse\"\x1a\x92\xa8\x19\x13\n" +
+	"\x0fschedule.manage\x10\x01\x90\x02\x02\x12q\n" +
+	"\x0eDeleteSchedule\x12 .wiggle.v1.DeleteScheduleRequest\x1a!.wiggle.v1.DeleteScheduleResponse\"\x1a\x92\xa8\x19\x13\n" +
+	"\x0fschedule.manage\x10\x01\x90\x02\x02B\xa5\x01\n" +
 	"\rcom.wiggle.v1B\x14ScheduleServiceProtoP\x01Z9github.com/wiggle-run/wiggle/proto/gen/wiggle/v1;wigglev1\xa2\x02\x03WXX\xaa\x02\tWiggle.V1\xca\x02\tWiggle\\V1\xe2\x02\x15Wiggle\\V1\\GPBMetadata\xea\x02\n" +
 	"Wiggle::V1b\x06proto3"
 
@@ -1320,6 +1325,7 @@ func file_wiggle_v1_schedule_service_proto_init() {
 		return
 	}
 	file_wiggle_v1_payload_proto_init()
+	file_wiggle_v1_permission_proto_init()
 	file_wiggle_v1_schedule_service_proto_msgTypes[0].OneofWrappers = []any{
 		(*Schedule_Cron)(nil),
 		(*Schedule_Interval)(nil),

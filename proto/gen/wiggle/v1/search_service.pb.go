@@ -1274,7 +1274,7 @@ var File_wiggle_v1_search_service_proto protoreflect.FileDescriptor
 
 const file_wiggle_v1_search_service_proto_rawDesc = "" +
 	"\n" +
-	"\x1ewiggle/v1/search_service.proto\x12\twiggle.v1\x1a\x1bbuf/validate/validate.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a wiggle/v1/instance_service.proto\"\x83\x04\n" +
+	"\x1ewiggle/v1/search_service.proto\x12\twiggle.v1\x1a\x1bbuf/validate/validate.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a wiggle/v1/instance_service.proto\x1a\x1awiggle/v1/permission.proto\"\x83\x04\n" +
 	"\fSearchFilter\x12%\n" +
 	"\tnamespace\x18\x01 \x01(\tB\a\xbaH\x04r\x02\x18@R\tnamespace\x12/\n" +
 	"\tworkflows\x18\x02 \x03(\tB\x11\xbaH\x0e\x92\x01\v\x10d\"\ar\x05\x10\x01\x18\x80\x01R\tworkflows\x12:\n" +
@@ -1374,13 +1374,18 @@ const file_wiggle_v1_search_service_proto_rawDesc = "" +
 	"\borphaned\x18\x05 \x01(\x03R\borphaned\x12\x1a\n" +
 	"\brepaired\x18\x06 \x01(\x03R\brepaired\x12\x1a\n" +
 	"\bexamples\x18\a \x03(\tR\bexamples\x12\x12\n" +
-	"\x04done\x18\b \x01(\bR\x04done2\x8b\x03\n" +
-	"\rSearchService\x12B\n" +
-	"\x06Search\x12\x18.wiggle.v1.SearchRequest\x1a\x19.wiggle.v1.SearchResponse\"\x03\x90\x02\x01\x12Q\n" +
-	"\vCountFacets\x12\x1d.wiggle.v1.CountFacetsRequest\x1a\x1e.wiggle.v1.CountFacetsResponse\"\x03\x90\x02\x01\x12Z\n" +
-	"\x0eGetIndexStatus\x12 .wiggle.v1.GetIndexStatusRequest\x1a!.wiggle.v1.GetIndexStatusResponse\"\x03\x90\x02\x01\x12D\n" +
-	"\aReindex\x12\x19.wiggle.v1.ReindexRequest\x1a\x1a.wiggle.v1.ReindexResponse\"\x000\x01\x12A\n" +
-	"\x06Verify\x12\x18.wiggle.v1.VerifyRequest\x1a\x19.wiggle.v1.VerifyResponse\"\x000\x01B\xa3\x01\n" +
+	"\x04done\x18\b \x01(\bR\x04done2\xed\x03\n" +
+	"\rSearchService\x12W\n" +
+	"\x06Search\x12\x18.wiggle.v1.SearchRequest\x1a\x19.wiggle.v1.SearchResponse\"\x18\x92\xa8\x19\x11\n" +
+	"\rinstance.read\x10\x01\x90\x02\x01\x12f\n" +
+	"\vCountFacets\x12\x1d.wiggle.v1.CountFacetsRequest\x1a\x1e.wiggle.v1.CountFacetsResponse\"\x18\x92\xa8\x19\x11\n" +
+	"\rinstance.read\x10\x01\x90\x02\x01\x12l\n" +
+	"\x0eGetIndexStatus\x12 .wiggle.v1.GetIndexStatusRequest\x1a!.wiggle.v1.GetIndexStatusResponse\"\x15\x92\xa8\x19\x0e\n" +
+	"\fcluster.read\x90\x02\x01\x12W\n" +
+	"\aReindex\x12\x19.wiggle.v1.ReindexRequest\x1a\x1a.wiggle.v1.ReindexResponse\"\x13\x92\xa8\x19\x0f\n" +
+	"\rsearch.manage0\x01\x12T\n" +
+	"\x06Verify\x12\x18.wiggle.v1.VerifyRequest\x1a\x19.wiggle.v1.VerifyResponse\"\x13\x92\xa8\x19\x0f\n" +
+	"\rsearch.manage0\x01B\xa3\x01\n" +
 	"\rcom.wiggle.v1B\x12SearchServiceProtoP\x01Z9github.com/wiggle-run/wiggle/proto/gen/wiggle/v1;wigglev1\xa2\x02\x03WXX\xaa\x02\tWiggle.V1\xca\x02\tWiggle\\V1\xe2\x02\x15Wiggle\\V1\\GPBMetadata\xea\x02\n" +
 	"Wiggle::V1b\x06proto3"
 
@@ -1466,6 +1471,7 @@ func file_wiggle_v1_search_service_proto_init() {
 		return
 	}
 	file_wiggle_v1_instance_service_proto_init()
+	file_wiggle_v1_permission_proto_init()
 	file_wiggle_v1_search_service_proto_msgTypes[1].OneofWrappers = []any{
 		(*AttributeCondition_Equals)(nil),
 		(*AttributeCondition_EqualsNumber)(nil),

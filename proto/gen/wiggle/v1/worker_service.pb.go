@@ -2394,7 +2394,7 @@ var File_wiggle_v1_worker_service_proto protoreflect.FileDescriptor
 
 const file_wiggle_v1_worker_service_proto_rawDesc = "" +
 	"\n" +
-	"\x1ewiggle/v1/worker_service.proto\x12\twiggle.v1\x1a\x1bbuf/validate/validate.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x15wiggle/v1/fault.proto\x1a wiggle/v1/instance_service.proto\x1a\x17wiggle/v1/payload.proto\"\xac\x03\n" +
+	"\x1ewiggle/v1/worker_service.proto\x12\twiggle.v1\x1a\x1bbuf/validate/validate.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x15wiggle/v1/fault.proto\x1a wiggle/v1/instance_service.proto\x1a\x17wiggle/v1/payload.proto\x1a\x1awiggle/v1/permission.proto\"\xac\x03\n" +
 	"\vWorkRequest\x12*\n" +
 	"\x05hello\x18\x01 \x01(\v2\x14.wiggle.v1.WorkHelloR\x05hello\x12:\n" +
 	"\areports\x18\x02 \x03(\v2\x15.wiggle.v1.StepReportB\t\xbaH\x06\x92\x01\x03\x10\xe8\aR\areports\x12A\n" +
@@ -2592,14 +2592,20 @@ const file_wiggle_v1_worker_service_proto_rawDesc = "" +
 	"\x10TASK_KIND_EFFECT\x10\x02\x12\x12\n" +
 	"\x0eTASK_KIND_GATE\x10\x03\x12\x14\n" +
 	"\x10TASK_KIND_CHOOSE\x10\x04\x12\x15\n" +
-	"\x11TASK_KIND_COMBINE\x10\x052\xd8\x03\n" +
-	"\rWorkerService\x12=\n" +
-	"\x04Work\x12\x16.wiggle.v1.WorkRequest\x1a\x17.wiggle.v1.WorkResponse\"\x00(\x010\x01\x12H\n" +
-	"\tPollTasks\x12\x1b.wiggle.v1.PollTasksRequest\x1a\x1c.wiggle.v1.PollTasksResponse\"\x00\x12Q\n" +
-	"\vReportSteps\x12\x1d.wiggle.v1.ReportStepsRequest\x1a\x1e.wiggle.v1.ReportStepsResponse\"\x03\x90\x02\x02\x12H\n" +
-	"\bFailTask\x12\x1a.wiggle.v1.FailTaskRequest\x1a\x1b.wiggle.v1.FailTaskResponse\"\x03\x90\x02\x02\x12K\n" +
-	"\tHeartbeat\x12\x1b.wiggle.v1.HeartbeatRequest\x1a\x1c.wiggle.v1.HeartbeatResponse\"\x03\x90\x02\x02\x12T\n" +
-	"\fReleaseTasks\x12\x1e.wiggle.v1.ReleaseTasksRequest\x1a\x1f.wiggle.v1.ReleaseTasksResponse\"\x03\x90\x02\x02B\xa3\x01\n" +
+	"\x11TASK_KIND_COMBINE\x10\x052\xbe\x04\n" +
+	"\rWorkerService\x12N\n" +
+	"\x04Work\x12\x16.wiggle.v1.WorkRequest\x1a\x17.wiggle.v1.WorkResponse\"\x11\x92\xa8\x19\r\n" +
+	"\ttask.poll\x10\x02(\x010\x01\x12Y\n" +
+	"\tPollTasks\x12\x1b.wiggle.v1.PollTasksRequest\x1a\x1c.wiggle.v1.PollTasksResponse\"\x11\x92\xa8\x19\r\n" +
+	"\ttask.poll\x10\x02\x12b\n" +
+	"\vReportSteps\x12\x1d.wiggle.v1.ReportStepsRequest\x1a\x1e.wiggle.v1.ReportStepsResponse\"\x14\x92\xa8\x19\r\n" +
+	"\ttask.poll\x10\x02\x90\x02\x02\x12Y\n" +
+	"\bFailTask\x12\x1a.wiggle.v1.FailTaskRequest\x1a\x1b.wiggle.v1.FailTaskResponse\"\x14\x92\xa8\x19\r\n" +
+	"\ttask.poll\x10\x02\x90\x02\x02\x12\\\n" +
+	"\tHeartbeat\x12\x1b.wiggle.v1.HeartbeatRequest\x1a\x1c.wiggle.v1.HeartbeatResponse\"\x14\x92\xa8\x19\r\n" +
+	"\ttask.poll\x10\x02\x90\x02\x02\x12e\n" +
+	"\fReleaseTasks\x12\x1e.wiggle.v1.ReleaseTasksRequest\x1a\x1f.wiggle.v1.ReleaseTasksResponse\"\x14\x92\xa8\x19\r\n" +
+	"\ttask.poll\x10\x02\x90\x02\x02B\xa3\x01\n" +
 	"\rcom.wiggle.v1B\x12WorkerServiceProtoP\x01Z9github.com/wiggle-run/wiggle/proto/gen/wiggle/v1;wigglev1\xa2\x02\x03WXX\xaa\x02\tWiggle.V1\xca\x02\tWiggle\\V1\xe2\x02\x15Wiggle\\V1\\GPBMetadata\xea\x02\n" +
 	"Wiggle::V1b\x06proto3"
 
@@ -2749,6 +2755,7 @@ func file_wiggle_v1_worker_service_proto_init() {
 	file_wiggle_v1_fault_proto_init()
 	file_wiggle_v1_instance_service_proto_init()
 	file_wiggle_v1_payload_proto_init()
+	file_wiggle_v1_permission_proto_init()
 	file_wiggle_v1_worker_service_proto_msgTypes[10].OneofWrappers = []any{
 		(*StepReport_Result)(nil),
 		(*StepReport_Unchanged)(nil),

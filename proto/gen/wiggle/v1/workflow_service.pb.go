@@ -494,7 +494,7 @@ var File_wiggle_v1_workflow_service_proto protoreflect.FileDescriptor
 
 const file_wiggle_v1_workflow_service_proto_rawDesc = "" +
 	"\n" +
-	" wiggle/v1/workflow_service.proto\x12\twiggle.v1\x1a\x1bbuf/validate/validate.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1awiggle/v1/definition.proto\"\x7f\n" +
+	" wiggle/v1/workflow_service.proto\x12\twiggle.v1\x1a\x1bbuf/validate/validate.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1awiggle/v1/definition.proto\x1a\x1awiggle/v1/permission.proto\"\x7f\n" +
 	"\x17RegisterWorkflowRequest\x12%\n" +
 	"\tnamespace\x18\x01 \x01(\tB\a\xbaH\x04r\x02\x18@R\tnamespace\x12=\n" +
 	"\n" +
@@ -531,11 +531,14 @@ const file_wiggle_v1_workflow_service_proto_rawDesc = "" +
 	"\aversion\x18\x02 \x01(\x05R\aversion\x12 \n" +
 	"\vfingerprint\x18\x03 \x01(\tR\vfingerprint\x12?\n" +
 	"\rregistered_at\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\fregisteredAt\x12\x14\n" +
-	"\x05nodes\x18\x05 \x01(\x05R\x05nodes2\x9c\x02\n" +
-	"\x0fWorkflowService\x12]\n" +
-	"\x10RegisterWorkflow\x12\".wiggle.v1.RegisterWorkflowRequest\x1a#.wiggle.v1.RegisterWorkflowResponse\"\x00\x12Q\n" +
-	"\vGetWorkflow\x12\x1d.wiggle.v1.GetWorkflowRequest\x1a\x1e.wiggle.v1.GetWorkflowResponse\"\x03\x90\x02\x01\x12W\n" +
-	"\rListWorkflows\x12\x1f.wiggle.v1.ListWorkflowsRequest\x1a .wiggle.v1.ListWorkflowsResponse\"\x03\x90\x02\x01B\xa5\x01\n" +
+	"\x05nodes\x18\x05 \x01(\x05R\x05nodes2\xdf\x02\n" +
+	"\x0fWorkflowService\x12v\n" +
+	"\x10RegisterWorkflow\x12\".wiggle.v1.RegisterWorkflowRequest\x1a#.wiggle.v1.RegisterWorkflowResponse\"\x19\x92\xa8\x19\x15\n" +
+	"\x11workflow.register\x10\x01\x12f\n" +
+	"\vGetWorkflow\x12\x1d.wiggle.v1.GetWorkflowRequest\x1a\x1e.wiggle.v1.GetWorkflowResponse\"\x18\x92\xa8\x19\x11\n" +
+	"\rworkflow.read\x10\x01\x90\x02\x01\x12l\n" +
+	"\rListWorkflows\x12\x1f.wiggle.v1.ListWorkflowsRequest\x1a .wiggle.v1.ListWorkflowsResponse\"\x18\x92\xa8\x19\x11\n" +
+	"\rworkflow.read\x10\x01\x90\x02\x01B\xa5\x01\n" +
 	"\rcom.wiggle.v1B\x14WorkflowServiceProtoP\x01Z9github.com/wiggle-run/wiggle/proto/gen/wiggle/v1;wigglev1\xa2\x02\x03WXX\xaa\x02\tWiggle.V1\xca\x02\tWiggle\\V1\xe2\x02\x15Wiggle\\V1\\GPBMetadata\xea\x02\n" +
 	"Wiggle::V1b\x06proto3"
 
@@ -588,6 +591,7 @@ func file_wiggle_v1_workflow_service_proto_init() {
 		return
 	}
 	file_wiggle_v1_definition_proto_init()
+	file_wiggle_v1_permission_proto_init()
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
