@@ -215,11 +215,12 @@ func onCluster(t *testing.T, c *cluster.Cluster, opts Options) *Result {
 	return result
 }
 
-// TestDo runs the limit and one scenario as a command would, with profiles.
+// TestDo runs the limit and one scenario as a command would, traced and with profiles.
 func TestDo(t *testing.T) { // PRF-6, PRF-7
 	t.Parallel()
 	opts := options(t, "one")
 	opts.InFlight, opts.LimitDuration, opts.Profile, opts.ProfileDir = []int{5}, 200*time.Millisecond, "cpu", t.TempDir()
+	opts.TraceRatio, opts.Duration = 1, 2*time.Second
 	result, err := Do(t.Context(), opts)
 	if err != nil {
 		t.Fatal(err)
@@ -231,6 +232,9 @@ func TestDo(t *testing.T) { // PRF-6, PRF-7
 		if _, ok := result.CPUSeconds[process]; !ok {
 			t.Errorf("no CPU seconds of %s: %v", process, result.CPUSeconds)
 		}
+	}
+	if result.TracedBytes <= 0 || result.Settings.TraceRatio != 1 {
+		t.Errorf("%d bytes of spans, ratio %v", result.TracedBytes, result.Settings.TraceRatio)
 	}
 	if result.Machine.Postgres == "" || result.Settings.FSync != "off" {
 		t.Errorf("%+v %+v", result.Machine, result.Settings)
@@ -306,6 +310,8 @@ func TestRefusals(t *testing.T) {
 		"--profile \"time\"":                                    func(o *Options) { o.Profile = "time" },
 		"--database-url goes":                                   func(o *Options) { o.DatabaseURLs = []string{"postgres://x/y"} },
 		"--profile reaches":                                     func(o *Options) { o.Profile, o.Server = "cpu", "http://127.0.0.1:1" },
+		"--trace 2: use a part":                                 func(o *Options) { o.TraceRatio = 2 },
+		"--trace is for a":                                      func(o *Options) { o.TraceRatio, o.Server = 0.01, "http://127.0.0.1:1" },
 		"--seconds, --warmup":                                   func(o *Options) { o.Duration = -1 },
 		"--steps 100000: use 1":                                 func(o *Options) { o.Steps = 100_000 },
 	} {

@@ -52,6 +52,8 @@ type Options struct {
 	Shards, Instances, Workers int
 	// With are services that run beside those that work needs: [cluster.WithLeader], [cluster.WithSearch].
 	With []string
+	// TraceRatio is the part of traces that is sampled and exported. 0: no tracing.
+	TraceRatio float64
 	// LoggedEvents fills each shard's event log with so many entries first, and has a consumer follow it.
 	LoggedEvents int
 	// Concurrency of each worker.
@@ -177,6 +179,10 @@ func (o *Options) check() error {
 		return wrongOption("--database-url goes with --server: a cluster of our own has its own databases")
 	case o.Server != "" && len(o.With) > 0:
 		return wrongOption("--with adds services to a cluster of our own, not to that behind --server")
+	case o.TraceRatio < 0 || o.TraceRatio > 1:
+		return wrongOption("--trace %v: use a part, from 0 to 1", o.TraceRatio)
+	case o.Server != "" && o.TraceRatio > 0:
+		return wrongOption("--trace is for a cluster of our own: set OTEL_TRACES_SAMPLER_ARG of that behind --server")
 	case o.LoggedEvents < 0 || o.LoggedEvents > maxCount:
 		return wrongOption("--logged-events %d: use 0 to %d", o.LoggedEvents, maxCount)
 	case o.Server != "" && o.LoggedEvents > 0:
@@ -218,7 +224,7 @@ func (o *Options) check() error {
 func (o *Options) cluster() cluster.Config {
 	return cluster.Config{
 		Server: o.Server, DatabaseURLs: o.DatabaseURLs, Shards: o.Shards, Instances: o.Instances, With: o.With,
-		LoggedEvents: o.LoggedEvents, DataDir: o.DataDir,
+		TraceRatio: o.TraceRatio, LoggedEvents: o.LoggedEvents, DataDir: o.DataDir,
 		Postgres: o.Postgres, Throwaway: o.Throwaway, StatStatements: o.Scenario == scenarioIdle, Profiles: o.Profile != "",
 		Command: o.Command, Environ: o.Environ, Progress: o.Progress,
 	}

@@ -25,6 +25,8 @@ type Result struct {
 	Settings Settings  `json:"settings"`
 	// Runs has the median of each point of a sweep.
 	Runs []Run `json:"runs,omitempty"`
+	// TracedBytes is how much the services exported of traces, where they were to.
+	TracedBytes int64 `json:"traced_bytes,omitempty"`
 	// Problems are what went wrong, the first few.
 	Problems []string `json:"problems,omitempty"`
 }
@@ -88,6 +90,7 @@ type Settings struct {
 	Instances         int                `json:"instances_processes,omitempty"`
 	Workers           int                `json:"worker_processes"`
 	With              []string           `json:"with,omitempty"`
+	TraceRatio        float64            `json:"trace_ratio,omitempty"`
 	Concurrency       int                `json:"worker_concurrency"`
 	Steps             int                `json:"steps,omitempty"`
 	Width             int                `json:"width,omitempty"`

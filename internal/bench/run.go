@@ -54,6 +54,9 @@ func Do(ctx context.Context, opts Options) (_ *Result, err error) {
 	if err := b.sweep(ctx, s, result); err != nil {
 		return nil, err
 	}
+	if result.TracedBytes, err = c.Traced(); err != nil {
+		return nil, err
+	}
 	return result, nil
 }
 
@@ -70,7 +73,7 @@ func (o *Options) settings() Settings {
 		Warmup: o.Warmup.Seconds(), Repeat: o.Repeat, Postgres: o.Postgres, Environment: map[string]string{},
 	}
 	if o.Server == "" {
-		s.Shards, s.Instances, s.With = o.Shards, o.Instances, o.With
+		s.Shards, s.Instances, s.With, s.TraceRatio = o.Shards, o.Instances, o.With, o.TraceRatio
 	} else {
 		s.Shards = len(o.DatabaseURLs) // 0: unknown
 	}

@@ -93,8 +93,8 @@ func Parse(text string) (Permission, error) {
 		name = string(Any)
 	}
 	if !validName(namespace) || !validName(name) {
-		return Permission{}, fmt.Errorf("permission %q: %q is no scope: it is namespace/name, each of which may end in *, such as orders/refund*",
-			text, scope)
+		return Permission{}, fmt.Errorf(
+			"permission %q: %q is no scope: it is namespace/name, each of which may end in *, such as orders/refund*", text, scope)
 	}
 	p.Scope = Scope{Namespace: Pattern(namespace), Name: Pattern(name)}
 	return p, nil

@@ -53,6 +53,8 @@ type Config struct {
 	With []string
 	// LoggedEvents is how many entries the event log of each shard has before the leader starts.
 	LoggedEvents int
+	// TraceRatio is the part of traces that is sampled and exported, to a collector that forgets them. 0: no tracing.
+	TraceRatio float64
 	// DataDir keeps PostgreSQL's data and the logs. Empty: a directory that is removed.
 	DataDir string
 	// Postgres are settings of PostgreSQL.
@@ -86,6 +88,7 @@ type Cluster struct {
 	topology     string // the document
 	services     []*child.Process
 	workers      *workers
+	collector    *collector // nil without tracing
 	temporary    bool
 }
 
@@ -111,6 +114,11 @@ func (c *Cluster) open(ctx context.Context) error {
 		c.AdminURL = c.databaseURLs[0]
 	}
 	var err error
+	if c.cfg.TraceRatio > 0 {
+		if c.collector, err = startCollector(ctx); err != nil {
+			return err
+		}
+	}
 	c.Databases, err = pgmeter.Open(ctx, c.databaseURLs)
 	return err
 }
@@ -163,6 +171,9 @@ func (c *Cluster) Close(ctx context.Context) error {
 		p.Stop(ctx)
 	}
 	c.Databases.Close()
+	if c.collector != nil {
+		c.collector.close()
+	}
 	var errs []error
 	if c.server != nil {
 		errs = append(errs, c.server.Stop(ctx))

@@ -27,6 +27,9 @@ func (c *Cluster) environment(more ...string) []string {
 			"WIGGLE_SEARCH_URLS", "WIGGLE_NATS_URLS", "WIGGLE_NATS_CREDENTIALS", "WIGGLE_ROUTER_URLS", envPprof:
 			return true
 		}
+		if c.collector != nil && telemetrySetting(name) {
+			return true
+		}
 		return name == topology.EnvReplicaURLs || strings.HasPrefix(name, "WIGGLE_TEST_")
 	})
 	level := true
@@ -35,6 +38,9 @@ func (c *Cluster) environment(more ...string) []string {
 	}
 	if level {
 		environ = append(environ, "WIGGLE_LOG_LEVEL=warn")
+	}
+	if c.collector != nil {
+		environ = append(environ, c.collector.environment(c.cfg.TraceRatio)...)
 	}
 	return append(environ, more...)
 }

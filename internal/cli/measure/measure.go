@@ -105,6 +105,8 @@ func (f *benchFlags) declare(cmd *cobra.Command) {
 		"fill each shard's event log with so many entries first, half of them beyond their retention, and follow it meanwhile")
 	flags.StringSliceVar(&f.With, "with", nil,
 		"also run leader and search, of a cluster of our own; leader relays events only with search, which has NATS beside it")
+	flags.Float64Var(&f.TraceRatio, "trace", 0,
+		"part of traces that services sample and export, 0.01 for one in a hundred (default none)")
 	flags.IntVar(&f.Concurrency, "concurrency", 0, "handlers at a time in each worker (default 1000)")
 	flags.StringVar(&f.DataDir, "data-dir", "", "`directory` for data and logs, which then stay (default one in /var/tmp, removed)")
 	flags.StringArrayVar(&f.postgres, "postgres", nil, "`name=value` of a setting of PostgreSQL, of a cluster of our own")
