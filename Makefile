@@ -10,7 +10,7 @@ MODULES  := . proto sdk/go test
 PACKAGES := ./... ./proto/... ./sdk/go/... ./test/...
 
 # Tool modules stand outside the workspace, so that what a linter depends on never decides what Wiggle does.
-TOOL_MODULES := tools tools/lint tools/sqlc
+TOOL_MODULES := tools tools/lint tools/sqlc tools/vuln
 BIN          := $(CURDIR)/.build/bin
 GOVERSION    := $(shell go env GOVERSION)
 
@@ -68,6 +68,11 @@ test-pgbouncer: deps ## Run what needs PgBouncer, which is installed if it is mi
 readme: $(BIN)/.tools ## Do what the README says, and see that it comes out so
 	@BUF=$(BIN)/buf go test -count=1 ./test/readme
 
+.PHONY: test-clients
+test-clients: deps $(BIN)/.tools ## Run the client in TypeScript and the commands of docs/clients.md; Node, curl and jq are installed if missing
+	@for program in node curl jq; do sh scripts/ensure-deps $$program; done
+	@go test $(RACE) -tags clients -timeout $(TEST_TIMEOUT) $(TESTFLAGS) ./test/clients
+
 .PHONY: conformance
 conformance: ## Run the conformance suite in every configuration
 	@$(WITH_POSTGRES) sh scripts/conformance
@@ -81,6 +86,10 @@ trouble: ## Kill the leader ten times, take NATS away for a minute, read 100 000
 	@WIGGLE_TROUBLE_LEADER_KILLS=10 WIGGLE_TROUBLE_NATS_SECONDS=60 go test -count=1 -timeout 30m -v \
 		-run 'TestLeaderKilled|TestNATSAway|TestFollowersDown' ./test/trouble
 	@WIGGLE_TEST_REPLICA_TRIES=100000 go test -count=1 -timeout 30m -run TestReplicas ./services/instances
+
+.PHONY: compose-test
+compose-test: ## Run the stack of deploy/compose in containers and hold it to what it says (needs Docker)
+	@sh scripts/compose-test
 
 .PHONY: fuzz
 fuzz: ## Fuzz every Fuzz function of every module for FUZZTIME=60s each
@@ -123,8 +132,13 @@ check-generated: generate ## Fail if generating again makes a difference
 check-modules: ## Build and vet each module with and without the workspace
 	@sh scripts/check-modules $(MODULES)
 
+.PHONY: vulncheck
+vulncheck: ## Look up known vulnerabilities of what the code calls; needs the internet
+	@mkdir -p $(BIN) && cd tools/vuln && GOWORK=off CGO_ENABLED=0 go build -ldflags='-s -w' -o $(BIN)/ tool
+	@$(BIN)/govulncheck $(PACKAGES)
+
 .PHONY: check
-check: lint check-generated check-modules test test-pgbouncer readme ## Run all of what CI runs
+check: lint check-generated check-modules test test-pgbouncer test-clients readme ## Run all of what CI runs
 
 ##@ Maintain
 
@@ -153,7 +167,7 @@ $(GO_STAMP):
 	@mkdir -p .build && rm -f .build/go-go* && touch $@
 
 $(BIN)/.tools: tools/go.mod tools/go.sum $(GO_STAMP)
-	@echo "building buf, its plugins and benchstat"
+	@echo "building buf, its plugins, grpcurl and benchstat"
 	@mkdir -p $(BIN) && cd tools && GOWORK=off CGO_ENABLED=0 go build -ldflags='-s -w' -o $(BIN)/ tool && touch $@
 
 $(BIN)/.lint: tools/lint/go.mod tools/lint/go.sum $(GO_STAMP)

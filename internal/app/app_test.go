@@ -15,13 +15,18 @@ import (
 	"testing"
 	"time"
 
+	"connectrpc.com/connect"
+
 	"github.com/wiggle-run/wiggle/internal/app"
 	"github.com/wiggle-run/wiggle/internal/demo"
 	"github.com/wiggle-run/wiggle/internal/devstack"
 	"github.com/wiggle-run/wiggle/internal/pgtest"
 	"github.com/wiggle-run/wiggle/pkg/process"
 	"github.com/wiggle-run/wiggle/pkg/topology"
+	wigglev1 "github.com/wiggle-run/wiggle/proto/gen/wiggle/v1"
+	"github.com/wiggle-run/wiggle/proto/gen/wiggle/v1/wigglev1connect"
 	wiggle "github.com/wiggle-run/wiggle/sdk/go"
+	"github.com/wiggle-run/wiggle/services/auth"
 	"github.com/wiggle-run/wiggle/services/instances"
 	"github.com/wiggle-run/wiggle/services/leader"
 	"github.com/wiggle-run/wiggle/services/router"
@@ -90,6 +95,8 @@ func TestServices(t *testing.T) { // what each is refused for before it starts
 		{"router", router.Main, []string{database}, "WIGGLE_INSTANCES_URLS: is not set"},
 		{"router", router.Main, []string{database, "WIGGLE_INSTANCES_ADR=:8430"}, "did you mean WIGGLE_INSTANCES_ADDR?"},
 		{"leader", leader.Main, []string{database, "WIGGLE_ROUTER_URLS=a"}, `WIGGLE_ROUTER_URLS: names "a"`},
+		{"auth", auth.Main, []string{database, "WIGGLE_AUTH_ADMIN_NAME=root"}, "WIGGLE_AUTH_ADMIN_NAME: is set, but neither"},
+		{"all", load, []string{database, "WIGGLE_AUTH_ADMIN_NAME=root"}, "WIGGLE_AUTH_ADMIN_NAME: is set, but neither"},
 		{"search", search.Main, []string{database}, "WIGGLE_NATS_URLS: is not set"},
 		{"migrate", migrate, []string{database, "WIGGLE_SCHEMA_MODE=verify"}, ""},
 		{"migrate", migrate, []string{database, "WIGGLE_ROUTER_ADDR=:8420", "WIGGLE_SERVER=http://x"}, ""},
@@ -240,7 +247,7 @@ func runOrders(t *testing.T, url string, indexed bool) {
 func TestServeAll(t *testing.T) { // ARC-4
 	t.Parallel()
 	environ, addr, metrics := cluster(t), freeAddr(t), freeAddr(t)
-	serve(t, app.ServeAll, append(environ, "WIGGLE_ROUTER_ADDR="+addr, "WIGGLE_METRICS_ADDR="+metrics)...)
+	serve(t, app.ServeAll, append(environ, "WIGGLE_AUTH=off", "WIGGLE_ROUTER_ADDR="+addr, "WIGGLE_METRICS_ADDR="+metrics)...)
 	runOrders(t, "http://"+addr, false)
 	get(t, "http://"+metrics+"/metrics", http.StatusOK)
 	get(t, "http://"+addr+"/metrics", http.StatusNotFound)
@@ -257,7 +264,7 @@ func TestServeAllSearches(t *testing.T) { // ARC-4
 	}
 	t.Cleanup(nats.Stop)
 	addr := freeAddr(t)
-	serve(t, app.ServeAll, "WIGGLE_DATABASE_URL="+pgtest.NewDatabase(t), "WIGGLE_NATS_URLS="+nats.URL(), "WIGGLE_ROUTER_ADDR="+addr,
+	serve(t, app.ServeAll, "WIGGLE_AUTH=off", "WIGGLE_DATABASE_URL="+pgtest.NewDatabase(t), "WIGGLE_NATS_URLS="+nats.URL(), "WIGGLE_ROUTER_ADDR="+addr,
 		"WIGGLE_LOG_LEVEL=error", "WIGGLE_GRACE=2s")
 	runOrders(t, "http://"+addr, true)
 }
@@ -292,15 +299,23 @@ func TestServeApart(t *testing.T) {
 	t.Parallel()
 	environ, addr, a, b := cluster(t), freeAddr(t), freeAddr(t), freeAddr(t)
 	// Two instances processes, one of which has both shards, and a router: all with the settings of all.
-	environ = append(environ, "WIGGLE_ROUTER_ADDR="+addr, "WIGGLE_INSTANCES_ADDR="+a, "WIGGLE_SERVER=http://"+addr,
+	environ = append(environ, "WIGGLE_AUTH=off", "WIGGLE_ROUTER_ADDR="+addr, "WIGGLE_INSTANCES_ADDR="+a, "WIGGLE_SERVER=http://"+addr,
 		fmt.Sprintf("WIGGLE_INSTANCES_URLS=http://%s,http://%s", a, b))
-	environ = slices.Clip(environ)
+	environ = slices.Clip(append(environ, "WIGGLE_SERVICE_KEY="+strings.Repeat("key-of-this-cluster-", 2)))
 	serve(t, instances.Main, environ...)
 	serve(t, instances.Main, append(environ, "WIGGLE_INSTANCES_ADDR="+b, "WIGGLE_INSTANCES_SHARDS=1")...)
 	serve(t, router.Main, environ...)
 	runOrders(t, "http://"+addr, false)
 	for _, at := range []string{addr, a, b} {
 		get(t, "http://"+at+"/metrics", http.StatusOK)
+	}
+	// A service's port is no way around the router (AUT-4).
+	for _, at := range []string{a, b} {
+		client := wigglev1connect.NewInstanceServiceClient(http.DefaultClient, "http://"+at)
+		_, err := client.CountInstances(t.Context(), &wigglev1.CountInstancesRequest{})
+		if connect.CodeOf(err) != connect.CodeUnauthenticated || !strings.Contains(err.Error(), "WIGGLE_SERVICE_KEY") {
+			t.Errorf("%s answers a stranger with %v", at, err)
+		}
 	}
 }
 
@@ -325,7 +340,7 @@ func TestPortTaken(t *testing.T) {
 	}
 	defer func() { _ = l.Close() }()
 	err = app.ServeAll(t.Context(), []string{
-		"WIGGLE_DATABASE_URL=postgres://127.0.0.1:1/w", "WIGGLE_ROUTER_ADDR=" + l.Addr().String(), "WIGGLE_LOG_LEVEL=error",
+		"WIGGLE_AUTH=off", "WIGGLE_DATABASE_URL=postgres://127.0.0.1:1/w", "WIGGLE_ROUTER_ADDR=" + l.Addr().String(), "WIGGLE_LOG_LEVEL=error",
 	})
 	if err == nil || !strings.Contains(err.Error(), "WIGGLE_ROUTER_ADDR") {
 		t.Errorf("got %v", err)
@@ -353,7 +368,7 @@ func TestMigrate(t *testing.T) { // SHD-15
 		t.Errorf("all: %v, %v", failed, err)
 	}
 	schemas, failed, err = app.Migrate(t.Context(), s.Topology, app.MigrateOptions{Verify: true})
-	if err != nil || len(failed) > 0 || len(schemas) != 6 || schemas[5].Version != schemas[5].Target {
+	if err != nil || len(failed) > 0 || len(schemas) != 7 || schemas[6].Version != schemas[6].Target {
 		t.Errorf("verify: %+v, %v, %v", schemas, failed, err)
 	}
 	facts, unreachable := app.AskDatabases(t.Context(), s.Topology)

@@ -9,6 +9,7 @@ import (
 
 	"github.com/wiggle-run/wiggle/pkg/postgres"
 	"github.com/wiggle-run/wiggle/pkg/topology"
+	authmigrations "github.com/wiggle-run/wiggle/services/auth/migrations"
 	"github.com/wiggle-run/wiggle/services/instances"
 	"github.com/wiggle-run/wiggle/services/instances/migrations"
 	leadermigrations "github.com/wiggle-run/wiggle/services/leader/migrations"
@@ -98,6 +99,9 @@ func schemaSets(roles topology.Roles) []postgres.MigrationSet {
 	}
 	if roles.Has(topology.RoleHome) {
 		sets = append(sets, migrations.Home(), leadermigrations.Set())
+	}
+	if roles.Has(topology.RoleAuth) {
+		sets = append(sets, authmigrations.Set())
 	}
 	if roles.Has(topology.RoleSearch) {
 		sets = append(sets, searchmigrations.Set())

@@ -33,7 +33,7 @@ func TestServicesRefuseBrokenTopologies(t *testing.T) {
 					t.Fatal(err)
 				}
 				refusal := main(t.Context(), []string{
-					"WIGGLE_STORAGE_TOPOLOGY=" + document + ".json", "WIGGLE_INSTANCES_URLS=http://127.0.0.1:1",
+					"WIGGLE_STORAGE_TOPOLOGY=" + document + ".json", "WIGGLE_INSTANCES_URLS=http://127.0.0.1:1", "WIGGLE_AUTH=off",
 					"WIGGLE_DB_USER=wiggle", "WIGGLE_DB_PASSWORD=env-0nly-s3cr3t",
 				})
 				if refusal == nil {

@@ -4,12 +4,14 @@ import (
 	"context"
 	"fmt"
 	"net"
+	"os"
 	"time"
 
 	"github.com/wiggle-run/wiggle/pkg/lifecycle"
 	"github.com/wiggle-run/wiggle/pkg/process"
 	"github.com/wiggle-run/wiggle/pkg/rpc"
 	"github.com/wiggle-run/wiggle/pkg/topology"
+	"github.com/wiggle-run/wiggle/services/auth"
 	"github.com/wiggle-run/wiggle/services/instances"
 	"github.com/wiggle-run/wiggle/services/leader"
 	"github.com/wiggle-run/wiggle/services/router"
@@ -25,6 +27,9 @@ func ServeAll(ctx context.Context, environ []string) error {
 	}
 	return s.Process.Run(ctx, func(ctx context.Context, e process.Equipment) (process.Wiring, error) {
 		s.Topology = s.Process.Topology
+		if !s.Router.AuthOff { // else nobody needs an administrator
+			s.Auth.SetUp = os.Stderr
+		}
 		instances.LogConnections(ctx, e.Logger, s.Topology, s.Instances.Shards)
 		var err error
 		if s.Router.Listener, err = s.Process.Listen(ctx, router.SettingAddr, s.Router.Addr); err != nil {
@@ -50,6 +55,7 @@ type Services struct {
 	Instances instances.Config
 	Leader    leader.Config
 	Search    search.Config
+	Auth      auth.Config
 }
 
 // searches tells whether a search service runs: where there is a shard for its documents, and NATS, which brings it events.
@@ -72,6 +78,7 @@ type All struct {
 	Leader    *leader.Service
 	// Search is nil where the topology has no search shard, or there is no NATS.
 	Search *search.Service
+	Auth   *auth.Service
 }
 
 // The services' names in the in-memory network.
@@ -80,6 +87,7 @@ const (
 	memoryInstances = "instances.memory"
 	memoryLeader    = "leader.memory"
 	memorySearch    = "search.memory"
+	memoryAuth      = "auth.memory"
 )
 
 // NewAll wires the services.
@@ -92,7 +100,7 @@ func NewAll(s Services, e process.Equipment) (*All, error) {
 	}
 	for name, listener := range map[string]*net.Listener{
 		memoryRouter: &s.Router.Inside, memoryInstances: &s.Instances.Listener, memoryLeader: &s.Leader.Listener,
-		memorySearch: &s.Search.Listener,
+		memorySearch: &s.Search.Listener, memoryAuth: &s.Auth.Listener,
 	} {
 		var err error
 		if *listener, err = network.Listen(name); err != nil {
@@ -120,6 +128,9 @@ func (a *All) wire(
 		return err
 	}
 	s.Router.Topology, s.Router.Release, s.Router.Logger, s.Router.Telemetry = s.Topology, e.Release, e.Logger, e.Telemetry
+	// The router alone is on the network. The others need no transport: only services reach the network in memory, which is
+	// their identity, and the router's listener inside takes who calls there for a service.
+	s.Router.Transport = e.Transport
 	s.Router.InstancesURLs, s.Router.LeaderURLs, s.Router.DialContext = urls(memoryInstances), urls(memoryLeader), network.DialContext
 	if withSearch {
 		s.Search.Topology, s.Search.Release, s.Search.Logger, s.Search.Telemetry = s.Topology, e.Release, e.Logger, e.Telemetry
@@ -128,6 +139,11 @@ func (a *All) wire(
 			return err
 		}
 		s.Router.SearchURLs = urls(memorySearch)
+	}
+	s.Router.AuthURLs = urls(memoryAuth)
+	s.Auth.Topology, s.Auth.Release, s.Auth.Logger, s.Auth.Telemetry = s.Topology, e.Release, e.Logger, e.Telemetry
+	if a.Auth, err = auth.New(s.Auth); err != nil {
+		return err
 	}
 	a.Router, err = router.New(s.Router)
 	return err
@@ -138,6 +154,7 @@ func (a *All) wire(
 func (a *All) Components() []lifecycle.Component {
 	components := []lifecycle.Component{
 		{Name: "instances", Run: a.Instances.Run},
+		{Name: "auth", Run: a.Auth.Run},
 		{Name: "router", Run: a.Router.Run},
 		{Name: "leader", Start: a.awaitRouter, Run: a.Leader.Run},
 	}
@@ -178,5 +195,8 @@ func (a *All) Close() {
 	}
 	if a.Search != nil {
 		a.Search.Close()
+	}
+	if a.Auth != nil {
+		a.Auth.Close()
 	}
 }

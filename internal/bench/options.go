@@ -50,7 +50,7 @@ type Options struct {
 	DatabaseURLs []string
 	// Shards, Instances and Workers are how many databases, instances processes and worker processes our own cluster has.
 	Shards, Instances, Workers int
-	// With are services that run beside those that work needs: [cluster.WithLeader], [cluster.WithSearch].
+	// With are services that run beside those that work needs: [cluster.WithLeader], [cluster.WithSearch], [cluster.WithAuth].
 	With []string
 	// TraceRatio is the part of traces that is sampled and exported. 0: no tracing.
 	TraceRatio float64
@@ -191,8 +191,8 @@ func (o *Options) check() error {
 		return wrongOption("--profile reaches only the processes of a cluster of our own, not those behind --server")
 	}
 	for _, service := range o.With {
-		if service != cluster.WithLeader && service != cluster.WithSearch {
-			return wrongOption("--with %q: use %s, %s", service, cluster.WithLeader, cluster.WithSearch)
+		if !slices.Contains([]string{cluster.WithLeader, cluster.WithSearch, cluster.WithAuth}, service) {
+			return wrongOption("--with %q: use %s, %s, %s", service, cluster.WithLeader, cluster.WithSearch, cluster.WithAuth)
 		}
 	}
 	for _, limit := range []struct {

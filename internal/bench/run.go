@@ -140,7 +140,7 @@ type bench struct {
 }
 
 func newBench(ctx context.Context, c *cluster.Cluster, opts *Options) (*bench, error) {
-	client, err := wiggle.Dial(c.URL, wiggle.WithLogger(slog.New(slog.DiscardHandler)))
+	client, err := c.Dial(wiggle.WithLogger(slog.New(slog.DiscardHandler)))
 	if err != nil {
 		return nil, err
 	}

@@ -41,13 +41,14 @@ func newDev(p *Program) *cobra.Command {
 		Use:   "dev",
 		Short: "Run everything on this machine, with a sample workflow",
 		Long: `Run everything in one process: PostgreSQL with a database for each shard, NATS, the router, the
-instances service, the leader, the search service, and workers for the sample workflow
-order-fulfilment.
+instances service, the leader, the search and the auth service, and workers for the sample workflow
+order-fulfilment. Everybody may do everything, as nobody else reaches it; --auth has callers checked.
 
 PostgreSQL is found on the machine, or else installed or fetched once. The data stays in the
 data directory until --reset; Ctrl-C stops everything and leaves no process behind.`,
 		Example: `  wiggle dev
   wiggle dev --demo 1000 --exit                 Run 1000 orders, show how it went, and stop
+  wiggle dev --auth                             With permissions: then wiggle login --name admin
   wiggle dev --data-dir /tmp/w --port 0 -o json Say in JSON where it runs`,
 		Args: shell.Args(0, 0, ""),
 		RunE: func(cmd *cobra.Command, _ []string) error { return p.dev(cmd, f) },
@@ -61,6 +62,7 @@ data directory until --reset; Ctrl-C stops everything and leaves no process behi
 	flags.IntVar(&f.Replicas, "replicas", 0,
 		fmt.Sprintf("how many streaming replicas the database has, 0 to %d; each is a copy of all data, made anew", dev.MaxReplicas))
 	flags.IntVar(&f.Workers, "workers", defaultWorkers, "how many workers serve the sample workflow")
+	flags.BoolVar(&f.Auth, "auth", false, "callers need a key or a session and permissions, as in production; makes an administrator")
 	flags.BoolVar(&f.Durable, "durable", true, "flush commits to disk; without it a crash of the machine may lose data")
 	flags.StringVar(&f.log, "log", "warn", "least `level` that the services log to standard error: debug, info, warn or error")
 	flags.IntVar(&f.demo, "demo", 0, "run so many orders through the sample workflow and show how it went")
@@ -121,11 +123,18 @@ type devJSON struct {
 	DataDir     string            `json:"data_dir"`
 	PostgresLog string            `json:"postgres_log"`
 	NATS        string            `json:"nats"`
+	Admin       *devAdminJSON     `json:"admin,omitempty"`
 	Databases   []devDatabaseJSON `json:"databases"`
 	Workflow    string            `json:"workflow"`
 	Version     int               `json:"version"`
 	Workers     int               `json:"workers"`
 	Seconds     float64           `json:"seconds"`
+}
+
+// devAdminJSON is how to sign in, with --auth.
+type devAdminJSON struct {
+	Name         string `json:"name"`
+	PasswordFile string `json:"password_file"`
 }
 
 type devDatabaseJSON struct {
@@ -167,6 +176,9 @@ func devDocument(s *dev.Stack) devJSON {
 		Server: s.URL, DataDir: s.DataDir, PostgresLog: s.LogFile, NATS: s.NATSURL, Workflow: demo.Workflow, Version: s.Workflow.Version,
 		Workers: s.Workers(), Seconds: s.Took.Seconds(),
 	}
+	if s.AdminName != "" {
+		document.Admin = &devAdminJSON{s.AdminName, s.AdminPasswordFile}
+	}
 	for _, d := range s.Databases {
 		document.Databases = append(document.Databases, devDatabaseJSON{d.Shard, d.Roles.String(), d.URL, d.Replicas})
 	}
@@ -188,6 +200,11 @@ func (p *Program) printWhere(s *dev.Stack) {
 	t.Row("  NATS", s.NATSURL+"  (stream "+bus.StreamName+", in "+s.NATSDir+")")
 	t.Row("  workflow", fmt.Sprintf("%s version %d, served by %d workers here", demo.Workflow, s.Workflow.Version, s.Workers()))
 	t.Row("  metrics", s.URL+"/metrics")
+	if s.AdminName != "" {
+		t.Row("  sign in", fmt.Sprintf("%s login --name %s, with the password in %s", commandName(), s.AdminName, s.AdminPasswordFile))
+	} else {
+		t.Row("  sign in", "nobody needs to: everybody may do everything (--auth changes that)")
+	}
 	t.Flush()
 }
 

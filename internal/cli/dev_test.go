@@ -295,9 +295,9 @@ func TestDevReplicas(t *testing.T) {
 		if err := json.Unmarshal(out.Bytes(), &document); err != nil {
 			t.Fatal(err)
 		}
-		// The search shard comes last and has none: it is not read from replicas.
-		if len(document.Databases) != 2 || len(document.Databases[0].Replicas) != replicas || document.Databases[1].Roles != "search" ||
-			len(document.Databases[1].Replicas) != 0 {
+		// The search and auth shards come last and have none: they are not read from replicas.
+		if len(document.Databases) != 3 || len(document.Databases[0].Replicas) != replicas || document.Databases[1].Roles != "search" ||
+			document.Databases[2].Roles != "auth" || len(document.Databases[1].Replicas)+len(document.Databases[2].Replicas) != 0 {
 			t.Errorf("with %d: %+v", replicas, document.Databases)
 		}
 		if _, err := os.Stat(filepath.Join(dir, "replica-0")); (err == nil) != (replicas == 1) {

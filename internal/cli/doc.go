@@ -1,6 +1,6 @@
 // Package cli is the command line, wiggle: dev and serve run Wiggle; migrate, topology and ids serve its operators;
-// register, start, get, list, count, cancel, workflows and shards talk to a router, and so do the families search, events and
-// schedules. Families have packages of their own, which reach the program by package shell.
+// register, start, get, list, count, cancel, workflows and shards talk to a router, and so do the families accounts, search,
+// events and schedules. Families have packages of their own, which reach the program by package shell.
 //
 // What holds for every command:
 //

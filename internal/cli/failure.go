@@ -26,6 +26,8 @@ const exitCodesText = `Every command ends with one of these codes:
     3  not found: no such instance, workflow or version
     4  unavailable: the server, or a shard that was needed, is out of reach; trying again may help
     5  the instance that was waited for ended otherwise than COMPLETED, or the demo did not complete
+    6  unauthenticated: no session and no API key that the server accepts, or a password that is wrong
+    7  permission denied: the caller may not do that; the message names the permission
   130  interrupted by Ctrl-C
 
 With -o json an error is one document on standard error:
@@ -48,6 +50,7 @@ type report struct {
 	Problems    []problemJSON `json:"problems,omitempty"`
 	Differences []string      `json:"differences,omitempty"`
 	Shards      []int         `json:"shards,omitempty"`
+	Permission  string        `json:"permission,omitempty"`
 	ReferenceID string        `json:"reference_id,omitempty"`
 	RetryAfter  float64       `json:"retry_after_seconds,omitempty"`
 	exit        int
@@ -103,7 +106,11 @@ func (p *Program) describe(ctx context.Context, err error) report {
 		return report{Code: "canceled", Kind: "interrupted", Message: signal.Error(), exit: shell.ExitInterrupted}
 	}
 	if e, ok := errors.AsType[*wiggle.Error](err); ok {
-		return p.describeServer(e)
+		r := p.describeServer(e)
+		if f, ok := errors.AsType[*shell.Failure](err); ok && f.Hint != "" {
+			r.Hint = f.Hint
+		}
+		return r
 	}
 	r := report{Code: "failed", Message: strings.TrimPrefix(err.Error(), "wiggle: "), exit: shell.ExitFailure}
 	if f, ok := errors.AsType[*shell.Failure](err); ok {
@@ -144,7 +151,7 @@ func (p *Program) describe(ctx context.Context, err error) report {
 func (p *Program) describeServer(e *wiggle.Error) report {
 	r := report{
 		Code: e.Code.String(), Kind: faultKind(e.Fault()), Message: e.Message, ReferenceID: e.ReferenceID,
-		Differences: e.Differences, Shards: e.Shards, RetryAfter: e.RetryAfter.Seconds(),
+		Differences: e.Differences, Shards: e.Shards, RetryAfter: e.RetryAfter.Seconds(), Permission: e.Permission,
 		Problems: problemsOf(e.Problems), exit: shell.ExitFailure,
 	}
 	if e.Op != "" {
@@ -153,6 +160,10 @@ func (p *Program) describeServer(e *wiggle.Error) report {
 	switch {
 	case errors.Is(e, wiggle.ErrNotFound):
 		r.exit = shell.ExitNotFound
+	case errors.Is(e, wiggle.ErrUnauthenticated):
+		r.exit, r.Hint = shell.ExitUnauthenticated, p.signInHint()
+	case errors.Is(e, wiggle.ErrPermissionDenied):
+		r.exit, r.Hint = shell.ExitDenied, permissionHint(e)
 	case errors.Is(e, wiggle.ErrUnavailable), errors.Is(e, context.DeadlineExceeded):
 		r.exit = shell.ExitUnavailable
 		if e.Fault() == nil {

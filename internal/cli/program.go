@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"os"
 	"strings"
@@ -10,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
+	"github.com/wiggle-run/wiggle/internal/cli/accounts"
 	"github.com/wiggle-run/wiggle/internal/cli/events"
 	"github.com/wiggle-run/wiggle/internal/cli/measure"
 	"github.com/wiggle-run/wiggle/internal/cli/schedules"
@@ -35,11 +37,19 @@ type Program struct {
 	Columns  int
 	// Colours tells whether Out is a terminal, on which found words stand out.
 	Colours bool
+	// ConfigDir is the user's directory for configuration; empty if there is none.
+	ConfigDir string
+	// Interactive tells whether In is a terminal, where somebody answers questions. ReadSecret reads a line there without
+	// showing it.
+	Interactive bool
+	ReadSecret  func() (string, error)
 
-	output    string
-	server    string
-	namespace string
-	timeout   time.Duration
+	output     string
+	server     string
+	namespace  string
+	timeout    time.Duration
+	apiKeyFile string
+	shown      credentialSource
 }
 
 // Main runs the command that the process was started with and returns its exit code.
@@ -47,12 +57,24 @@ func Main() int {
 	ctx, stop := lifecycle.WithSignals(context.Background())
 	defer stop()
 	columns, _, err := term.GetSize(int(os.Stderr.Fd()))
+	configDir, _ := os.UserConfigDir() // where there is none, no session is found
 	p := &Program{
 		In: os.Stdin, Out: os.Stdout, Err: os.Stderr, Environ: os.Environ(), Now: time.Now,
 		Location: time.Local, //nolint:gosmopolitan // times are shown to whoever sits here
 		Terminal: err == nil, Columns: columns, Colours: term.IsTerminal(int(os.Stdout.Fd())),
+		ConfigDir: configDir, Interactive: term.IsTerminal(int(os.Stdin.Fd())), ReadSecret: readSecret,
 	}
 	return Run(ctx, p, os.Args[1:])
+}
+
+// readSecret reads a line from the terminal without showing it.
+func readSecret() (string, error) {
+	text, err := term.ReadPassword(int(os.Stdin.Fd()))
+	_, _ = os.Stderr.WriteString("\n") // the one that was typed is not shown either
+	if err != nil {
+		return "", fmt.Errorf("read from the terminal: %w", err)
+	}
+	return string(text), nil
 }
 
 // Run runs a command and returns its exit code. What went wrong has been told.
@@ -124,6 +146,7 @@ const (
 	groupRun      = "run"
 	groupOperate  = "operate"
 	groupInstance = "instances"
+	groupAccounts = "accounts"
 )
 
 func newRoot(p *Program) *cobra.Command {
@@ -145,6 +168,8 @@ of anything but the database. Steps run in workers, which pull their work from t
 	flags := root.PersistentFlags()
 	flags.StringVarP(&p.output, "output", "o", outputText, "`format` of what is printed: text or json")
 	flags.StringVar(&p.server, "server", "", "`URL` of the router (default $"+envServer+", else "+defaultServer+")")
+	flags.StringVar(&p.apiKeyFile, "api-key-file", "",
+		"`file` with the API key (default the key in $"+envAPIKey+" or $"+envAPIKeyFile+", else the session of wiggle login)")
 	flags.StringVar(&p.namespace, "namespace", "", "namespace to work in (default \"default\")")
 	flags.DurationVar(&p.timeout, "timeout", defaultTimeout,
 		"how long a command may take; waiting takes as long as it takes unless this is given")
@@ -156,6 +181,7 @@ of anything but the database. Steps run in workers, which pull their work from t
 		&cobra.Group{ID: groupRun, Title: "Run Wiggle:"},
 		&cobra.Group{ID: groupInstance, Title: "Work with workflows and instances:"},
 		&cobra.Group{ID: groupOperate, Title: "Operate a cluster:"},
+		&cobra.Group{ID: groupAccounts, Title: "Sign in, and say who may do what:"},
 	)
 	sh := p.shell()
 	root.AddCommand(inGroup(groupRun, newDev(p), newServe(p), measure.New(sh))...)
@@ -163,6 +189,7 @@ of anything but the database. Steps run in workers, which pull their work from t
 		newRegister(p), newWorkflows(p), newStart(p), newGet(p), newList(p), newCount(p), search.New(sh), events.New(sh), newCancel(p),
 		schedules.New(sh))...)
 	root.AddCommand(inGroup(groupOperate, shards.New(sh), newMigrate(p), newTopology(p), newIDs(p))...)
+	root.AddCommand(inGroup(groupAccounts, accounts.New(sh)...)...)
 	root.AddCommand(newVersion(p), newSettings(p), newExitCodes(), measure.NewWorker(sh), measure.NewNATS())
 	return root
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/wiggle-run/wiggle/internal/cli/shell"
 	"github.com/wiggle-run/wiggle/pkg/process"
 	"github.com/wiggle-run/wiggle/pkg/settings"
+	"github.com/wiggle-run/wiggle/services/auth"
 	"github.com/wiggle-run/wiggle/services/instances"
 	"github.com/wiggle-run/wiggle/services/leader"
 	"github.com/wiggle-run/wiggle/services/router"
@@ -37,6 +38,7 @@ Everything is configured by the environment; wiggle settings lists it.`,
 		{"instances", "Run the instances service, which the router talks to", instances.Main},
 		{"search", "Run the search service, which keeps the search index and answers from it", search.Main},
 		{"leader", "Run the leader, which does the cluster's clock-driven work", leader.Main},
+		{"auth", "Run the auth service, which keeps accounts, keys and the audit log", auth.Main},
 		{"all", "Run every service in one process", app.ServeAll},
 	} {
 		cmd.AddCommand(&cobra.Command{

@@ -120,6 +120,7 @@ func TestTopologyOnline(t *testing.T) { // SHD-13
 	done := make(chan error, 1)
 	go func() {
 		done <- app.ServeAll(ctx, []string{
+			"WIGGLE_AUTH=off",
 			"WIGGLE_STORAGE_TOPOLOGY=" + both, "WIGGLE_ROUTER_ADDR=" + address, "WIGGLE_LOG_LEVEL=error", "WIGGLE_GRACE=1s",
 		})
 	}()

@@ -37,6 +37,8 @@ type Config struct {
 	Clock clock.Clock
 	// Configure, if set, may change the configuration of an instances process.
 	Configure func(*instances.Config)
+	// ConfigureRouter, if set, may change the configuration of the router.
+	ConfigureRouter func(*router.Config)
 	// RouterAddr makes the router listen on the network, such as "127.0.0.1:0".
 	// Empty: only in memory.
 	RouterAddr string
@@ -179,11 +181,16 @@ func (c *Cluster) startRouter(urls []string) error {
 	if err != nil {
 		return fmt.Errorf("start router: %w", err)
 	}
-	r, err := router.New(router.Config{
+	cfg := router.Config{
+		AuthOff:  true,
 		Topology: c.top, InstancesURLs: urls, Listener: listener, DialContext: c.net.DialContext,
 		Release: "test", Logger: c.cfg.Logger, Grace: 5 * time.Second,
 		ProbeTimeout: starved, CallTimeout: 2 * starved, FanOutTimeout: starved, PutTimeout: starved, ClaimTimeout: starved,
-	})
+	}
+	if c.cfg.ConfigureRouter != nil {
+		c.cfg.ConfigureRouter(&cfg)
+	}
+	r, err := router.New(cfg)
 	if err != nil {
 		return fmt.Errorf("start router: %w", err)
 	}

@@ -29,6 +29,8 @@ type Event struct {
 	Payload []byte
 	// Omitted tells that there was a payload which is larger than the NATS servers take: the entry in the log has it.
 	Omitted bool
+	// Trace is the span that published it, as a W3C traceparent. It travels in the header of that name, if it is sampled.
+	Trace string
 }
 
 // The headers of CloudEvents (binary content mode), and ours beside them as extensions. Texts are percent-encoded as the
@@ -50,6 +52,7 @@ const (
 	headerKey      = "ce-wigglekey"
 	headerNode     = "ce-wigglenode"
 	headerOmitted  = "ce-wiggleomitted"
+	headerTrace    = "traceparent"
 
 	specVersion = "1.0"
 	sourceStart = "wiggle/shard/"
@@ -127,6 +130,7 @@ func (e *Event) message(maxBytes int64) *nats.Msg {
 	set(headerRevision, strconv.Itoa(int(e.Revision)))
 	set(headerKey, escape(e.Key))
 	set(headerNode, escape(e.Node))
+	set(headerTrace, e.Trace)
 	switch {
 	case e.Omitted, maxBytes > 0 && int64(m.Size()+len(e.Payload)+roomForHeaders) > maxBytes && len(e.Payload) > 0:
 		set(headerOmitted, isTrue)
@@ -170,7 +174,7 @@ func Parse(header nats.Header, data []byte) (Event, error) {
 		Type: r.text(headerType), Node: r.text(headerNode),
 		Shard: int(r.number(headerShard, 32)), Seq: r.number(headerSeq, 64),
 		Version: int32(r.number(headerVersion, 32)), Revision: int32(r.number(headerRevision, 32)), //nolint:gosec // of 32 bits
-		Time: r.time(headerTime), Omitted: r.get(headerOmitted) == isTrue,
+		Time: r.time(headerTime), Omitted: r.get(headerOmitted) == isTrue, Trace: r.get(headerTrace),
 	}
 	if len(data) > 0 && !e.Omitted {
 		e.Payload = data

@@ -93,6 +93,36 @@ func TestEveryKind(t *testing.T) {
 			[]string{"i1", "COMPLETED"},
 		},
 		{
+			faults.PermissionDenied("instance.start:orders/refund", "key/ci"), "permission_missing", faults.CodePermissionDenied,
+			[]error{faults.ErrPermissionMissing, faults.ErrPermissionDenied},
+			false,
+			[]string{"key/ci", "instance.start:orders/refund"},
+		},
+		{
+			faults.PermissionDenied("a.b:x/y", "key/ci", "a.b:p/q", "a.b:r/s"), "permission_missing", faults.CodePermissionDenied,
+			[]error{faults.ErrPermissionMissing, faults.ErrPermissionDenied},
+			false,
+			[]string{"only a.b:p/q, a.b:r/s"},
+		},
+		{
+			faults.PermissionDeniedOn("instance.read", "key/ci", "instance", "i1"), "permission_missing", faults.CodePermissionDenied,
+			[]error{faults.ErrPermissionMissing, faults.ErrPermissionDenied},
+			false,
+			[]string{`instance "i1"`, "or there is none"},
+		},
+		{
+			faults.Denied("no %s", "way"), "", faults.CodePermissionDenied,
+			[]error{faults.ErrPermissionDenied},
+			false,
+			[]string{"no way"},
+		},
+		{
+			faults.Unauthenticated("set %s", "WIGGLE_API_KEY"), "", faults.CodeUnauthenticated,
+			[]error{faults.ErrUnauthenticated},
+			false,
+			[]string{"WIGGLE_API_KEY"},
+		},
+		{
 			faults.InvalidArgument("bad %d", 1), "", faults.CodeInvalidArgument,
 			[]error{faults.ErrInvalidArgument},
 			false,
@@ -156,7 +186,7 @@ func everySentinel() []error {
 	return []error{
 		faults.ErrShardUnknown, faults.ErrShardUnavailable, faults.ErrLeaseLost, faults.ErrOutcomeUnknown,
 		faults.ErrShardsMissing, faults.ErrLimitExceeded, faults.ErrInvalid, faults.ErrDefinitionConflict,
-		faults.ErrWrongState, faults.ErrCanceled, faults.ErrInvalidArgument, faults.ErrDeadlineExceeded,
+		faults.ErrWrongState, faults.ErrPermissionMissing, faults.ErrPermissionDenied, faults.ErrUnauthenticated, faults.ErrCanceled, faults.ErrInvalidArgument, faults.ErrDeadlineExceeded,
 		faults.ErrNotFound, faults.ErrAlreadyExists, faults.ErrFailedPrecondition, faults.ErrUnavailable,
 		faults.ErrResourceExhausted, faults.ErrUnimplemented, faults.ErrInternal,
 	}

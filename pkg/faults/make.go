@@ -190,6 +190,46 @@ func Unimplemented(format string, args ...any) *Error {
 	return newError(CodeUnimplemented, format, args...)
 }
 
+// PermissionDenied tells which permission, such as "instance.start:orders/refund", the principal, such as "key/ci", does not
+// have, and which of that action it has.
+func PermissionDenied(permission, principal string, has ...string) *Error {
+	only := ""
+	if len(has) > 0 {
+		only = ", only " + cut(strings.Join(has, ", "), wordsMax)
+	}
+	e := newError(CodePermissionDenied, "%s has no permission %s%s; an administrator can give it by a role or with the key",
+		cut(principal, quoteMax), cut(permission, quoteMax), only)
+	e.fault.Kind = permissionMissing(permission, principal)
+	return e
+}
+
+// PermissionDeniedOn tells that the principal has no permission for the action on the thing under that id, if there is such a
+// thing at all: that is for those to know who may see everything.
+func PermissionDeniedOn(action, principal, thing, id string) *Error {
+	e := newError(CodePermissionDenied, "%s has no permission %s for %s %s, or there is none", cut(principal, quoteMax),
+		cut(action, quoteMax), thing, quote(id))
+	e.fault.Kind = permissionMissing(action, principal)
+	return e
+}
+
+func permissionMissing(permission, principal string) *wigglev1.Fault_PermissionMissing {
+	return &wigglev1.Fault_PermissionMissing{PermissionMissing: &wigglev1.PermissionMissing{
+		Permission: cut(permission, wordsMax), Principal: cut(principal, wordsMax),
+	}}
+}
+
+// Denied tells why the caller may not do this where no permission would help. Arguments are treated as those of
+// [InvalidArgument] are.
+func Denied(format string, args ...any) *Error {
+	return newError(CodePermissionDenied, format, args...)
+}
+
+// Unauthenticated tells why it is not known who calls, and what the caller has to show. Arguments are treated as those of
+// [InvalidArgument] are.
+func Unauthenticated(format string, args ...any) *Error {
+	return newError(CodeUnauthenticated, format, args...)
+}
+
 // Internal hides cause behind a reference id under which the log has it.
 func Internal(cause error) *Error {
 	id := newReference()

@@ -22,6 +22,8 @@ var (
 	ErrDefinitionConflict error = &sentinel{kind: kindDefinitionConflict}
 	// ErrWrongState matches faults made by [WrongState].
 	ErrWrongState error = &sentinel{kind: kindWrongState}
+	// ErrPermissionMissing matches faults made by [PermissionDenied].
+	ErrPermissionMissing error = &sentinel{kind: kindPermissionMissing}
 )
 
 // Sentinels for errors.Is that match by code, whatever the kind.
@@ -44,6 +46,10 @@ var (
 	ErrUnavailable error = &sentinel{code: CodeUnavailable}
 	// ErrUnimplemented matches every fault with the code UNIMPLEMENTED.
 	ErrUnimplemented error = &sentinel{code: CodeUnimplemented}
+	// ErrPermissionDenied matches every fault with the code PERMISSION_DENIED, those made by [PermissionDenied] too.
+	ErrPermissionDenied error = &sentinel{code: CodePermissionDenied}
+	// ErrUnauthenticated matches every fault with the code UNAUTHENTICATED.
+	ErrUnauthenticated error = &sentinel{code: CodeUnauthenticated}
 	// ErrInternal matches every fault with the code INTERNAL.
 	ErrInternal error = &sentinel{code: CodeInternal}
 )
@@ -60,6 +66,7 @@ const (
 	kindDefinitionConflict = "definition_conflict"
 	kindNotFound           = "not_found"
 	kindWrongState         = "wrong_state"
+	kindPermissionMissing  = "permission_missing"
 )
 
 // sentinel stands for all faults of a kind, or of a code.
@@ -105,6 +112,8 @@ func kindName(fault *wigglev1.Fault) string {
 		return kindNotFound
 	case *wigglev1.Fault_WrongState:
 		return kindWrongState
+	case *wigglev1.Fault_PermissionMissing:
+		return kindPermissionMissing
 	}
 	return ""
 }

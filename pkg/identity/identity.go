@@ -25,6 +25,8 @@ const (
 	Header = "Wiggle-Principal-Bin"
 	// AddressHeader carries the address from which the caller called.
 	AddressHeader = "Wiggle-Caller-Address"
+	// AgentHeader carries what the caller calls itself: the User-Agent of its call.
+	AgentHeader = "Wiggle-Caller-Agent"
 )
 
 // Principal is who calls. It does not change once made.
@@ -113,6 +115,37 @@ func Scopes(ctx context.Context, action string) []permission.Scope {
 		return []permission.Scope{permission.Everywhere()}
 	}
 	return p.allowed.Scopes(action)
+}
+
+// Within are the names of a namespace (workflows, queues) on which the caller may do the action. Nil, which stands for all,
+// where ctx carries no principal.
+func Within(ctx context.Context, action, namespace string) *permission.Names {
+	p := FromContext(ctx)
+	if p == nil {
+		return nil
+	}
+	return p.allowed.Names(action, namespace)
+}
+
+// Allows reports whether the caller may do the action on a name of a namespace. It may where ctx carries no principal.
+func Allows(ctx context.Context, action, namespace, name string) bool {
+	p := FromContext(ctx)
+	return p == nil || p.allowed.Allows(action, namespace, name)
+}
+
+// Check is PERMISSION_DENIED unless the caller may do the action on a name of a namespace, both of which it has told us. Where
+// it has told an id alone, [Denied] does not tell it what is behind that.
+func Check(ctx context.Context, action, namespace, name string) error {
+	if Allows(ctx, action, namespace, name) {
+		return nil
+	}
+	return faults.PermissionDenied(action+":"+namespace+"/"+name, FromContext(ctx).String())
+}
+
+// Denied is PERMISSION_DENIED for a thing ("instance", "schedule") that the caller has named by its id. It is for a caller whom
+// ctx carries, and says the same of a thing that does not exist, so that ids cannot be tried.
+func Denied(ctx context.Context, action, thing, id string) error {
+	return faults.PermissionDeniedOn(action, FromContext(ctx).String(), thing, id)
 }
 
 // Write puts the principal into a request's headers.

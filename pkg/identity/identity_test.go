@@ -1,11 +1,15 @@
 package identity_test
 
 import (
+	"context"
+	"errors"
 	"net/http"
+	"strings"
 	"testing"
 
 	"google.golang.org/protobuf/proto"
 
+	"github.com/wiggle-run/wiggle/pkg/faults"
 	"github.com/wiggle-run/wiggle/pkg/identity"
 	"github.com/wiggle-run/wiggle/pkg/permission"
 	wiggleinternalv1 "github.com/wiggle-run/wiggle/proto/gen/wiggleinternal/v1"
@@ -61,4 +65,55 @@ func TestUnreadableHeaderIsRefused(t *testing.T) {
 	if !identity.Service().Permissions().AllowsEverywhere("user.manage") {
 		t.Error("a service may not do everything")
 	}
+}
+
+func limited(t *testing.T, permissions ...string) context.Context {
+	t.Helper()
+	p, err := identity.New(&wiggleinternalv1.Principal{
+		Kind: wiggleinternalv1.PrincipalKind_PRINCIPAL_KIND_USER, Name: "alice", Permissions: permissions,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return identity.With(t.Context(), p)
+}
+
+func TestCheck(t *testing.T) {
+	t.Parallel()
+	ctx := limited(t, "instance.read:orders/re*")
+	if err := identity.Check(ctx, "instance.read", "orders", "refund"); err != nil {
+		t.Error(err)
+	}
+	err := identity.Check(ctx, "instance.read", "orders", "pay")
+	if !errors.Is(err, faults.ErrPermissionMissing) || !strings.Contains(err.Error(), "user/alice has no permission instance.read:orders/pay") {
+		t.Errorf("what it lacks: %v", err)
+	}
+	if err := identity.Check(t.Context(), "instance.read", "orders", "pay"); err != nil {
+		t.Errorf("who is not limited: %v", err)
+	}
+	if n := identity.Within(ctx, "instance.read", "orders"); n.All() || !n.Match("refund") || n.Match("pay") {
+		t.Errorf("within orders: %v", n)
+	}
+}
+
+// Whoever is not limited pays a look into the context.
+func TestNoPrincipalCostsNothing(t *testing.T) {
+	ctx := t.Context()
+	n := testing.AllocsPerRun(100, func() {
+		if !identity.Within(ctx, "instance.read", "orders").All() || identity.Check(ctx, "instance.read", "orders", "pay") != nil {
+			t.Error("limited")
+		}
+	})
+	if n != 0 {
+		t.Errorf("%v allocations", n)
+	}
+}
+
+func BenchmarkWithin(b *testing.B) {
+	b.Run("no principal", func(b *testing.B) {
+		b.ReportAllocs()
+		for b.Loop() {
+			identity.Within(b.Context(), "instance.read", "orders")
+		}
+	})
 }

@@ -9,8 +9,12 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// observer is the tracer through which a pool learns from all traffic, batches and copies included, how its member is.
-type observer struct{ pool *Pool }
+// observer is the tracer through which a pool learns from all traffic, batches and copies included, how its member is,
+// and by which statements get their spans.
+type observer struct {
+	pool  *Pool
+	spans spans
+}
 
 var (
 	_ pgx.QueryTracer    = (*observer)(nil)
@@ -20,29 +24,32 @@ var (
 	_ pgx.ConnectTracer  = (*observer)(nil)
 )
 
-func (o *observer) TraceQueryStart(ctx context.Context, _ *pgx.Conn, _ pgx.TraceQueryStartData) context.Context {
-	return ctx
+func (o *observer) TraceQueryStart(ctx context.Context, _ *pgx.Conn, data pgx.TraceQueryStartData) context.Context {
+	return o.spans.query(ctx, data.SQL)
 }
 
 func (o *observer) TraceQueryEnd(ctx context.Context, _ *pgx.Conn, data pgx.TraceQueryEndData) {
+	o.spans.end(ctx, data.Err)
 	o.statement(ctx, data.Err)
 }
 
-func (o *observer) TraceBatchStart(ctx context.Context, _ *pgx.Conn, _ pgx.TraceBatchStartData) context.Context {
-	return ctx
+func (o *observer) TraceBatchStart(ctx context.Context, _ *pgx.Conn, data pgx.TraceBatchStartData) context.Context {
+	return o.spans.batch(ctx, data.Batch)
 }
 
 func (o *observer) TraceBatchQuery(context.Context, *pgx.Conn, pgx.TraceBatchQueryData) {}
 
 func (o *observer) TraceBatchEnd(ctx context.Context, _ *pgx.Conn, data pgx.TraceBatchEndData) {
+	o.spans.end(ctx, data.Err)
 	o.statement(ctx, data.Err)
 }
 
-func (o *observer) TraceCopyFromStart(ctx context.Context, _ *pgx.Conn, _ pgx.TraceCopyFromStartData) context.Context {
-	return ctx
+func (o *observer) TraceCopyFromStart(ctx context.Context, _ *pgx.Conn, data pgx.TraceCopyFromStartData) context.Context {
+	return o.spans.copy(ctx, data.TableName)
 }
 
 func (o *observer) TraceCopyFromEnd(ctx context.Context, _ *pgx.Conn, data pgx.TraceCopyFromEndData) {
+	o.spans.end(ctx, data.Err)
 	o.statement(ctx, data.Err)
 }
 

@@ -47,7 +47,7 @@ func Open(ctx context.Context, cfg MemberConfig) (*Pool, error) {
 	p := &Pool{cfg: cfg, probe: pc.ConnConfig.Copy(), beginTx: cfg.pooledBegin()}
 	p.health = Health{Name: cfg.Name, State: Untried, Since: time.Now()}
 	p.stopCtx, p.stop = context.WithCancel(context.WithoutCancel(ctx))
-	pc.ConnConfig.Tracer = withTracer(&observer{pool: p}, cfg.Tracer)
+	pc.ConnConfig.Tracer = withTracer(&observer{pool: p, spans: spans{member: cfg.Name, database: pc.ConnConfig.Database}}, cfg.Tracer)
 	pc.ConnConfig.OnNotice = onNotice
 	if p.raw, err = pgxpool.NewWithConfig(ctx, pc); err != nil {
 		p.stop()

@@ -17,6 +17,8 @@ import (
 type Spec struct {
 	// Name is the process's in logs and telemetry, such as "wiggle-router".
 	Name string
+	// Port is where it listens. The zero value is that of a command that does not.
+	Port Port
 	// Declare declares the settings of the services in it.
 	Declare func(r *settings.Registry)
 	// Check, if set, says what is wrong with their settings that one setting alone does not show. It runs whatever else is
@@ -40,6 +42,8 @@ type Process struct {
 	// Values are all settings, for the log.
 	Values settings.Values
 
+	port      Port
+	transport transport
 	environ   []string
 	levelName string
 	listeners []net.Listener
@@ -80,7 +84,7 @@ func (e *ConfigError) Error() string {
 // Load reads the settings of a process from an environment as os.Environ returns it. Its error is a *ConfigError that
 // names every problem of the settings and the topology, those of the removed coordinator first.
 func Load(spec Spec, environ []string) (*Process, error) {
-	p := &Process{Name: spec.Name, environ: environ}
+	p := &Process{Name: spec.Name, port: spec.Port, environ: environ}
 	r := settings.NewRegistry()
 	spec.Declare(r)
 	p.Declare(r)
@@ -114,6 +118,7 @@ func Load(spec Spec, environ []string) (*Process, error) {
 	if err := p.LogLevel.UnmarshalText([]byte(p.levelName)); err != nil {
 		p.LogLevel = slog.LevelInfo // told by the registry
 	}
+	found = append(found, p.transport.check(spec.Port)...)
 	if spec.Check != nil {
 		found = append(found, spec.Check(p.Topology)...)
 	}
@@ -154,6 +159,7 @@ func (p *Process) Declare(r *settings.Registry) {
 	r.String(&p.PprofAddr, settingPprofAddr, "",
 		"Address and port, on the loopback interface, where Go's profiles are offered below /debug/pprof/. Not set: nowhere.",
 		settings.Example("127.0.0.1:6060"))
+	p.transport.declare(r)
 	r.External(topology.EnvTopology,
 		"The topology: the path of a JSON document, or the document itself. It may take other variables as ${NAME}.")
 	for _, external := range []struct{ name, doc string }{

@@ -1,16 +1,5 @@
 package process
 
-import "github.com/wiggle-run/wiggle/pkg/settings"
-
-// SettingRouterURLs names the setting by which services find the routers.
-const SettingRouterURLs = "WIGGLE_ROUTER_URLS"
-
-// DeclareRouterURLs declares the setting by which services find the routers, for each that calls them.
-func DeclareRouterURLs(r *settings.Registry, target *[]string) {
-	r.Strings(target, SettingRouterURLs, nil, "URLs of the routers, for the services that call them.",
-		settings.Example("http://10.0.0.4:8420,http://10.0.0.5:8420"))
-}
-
 // Name is a setting that exists, and whose it is.
 type Name struct {
 	// Name is the variable.
@@ -21,9 +10,10 @@ type Name struct {
 
 // Names lists every setting there is, by name. Services cannot know each other, and yet share an environment: by this
 // table each accepts the others' names. A test of internal/app holds it against what the services declare.
-func Names() []Name {
+func Names() []Name { //nolint:funlen // a table, a line each
 	const (
 		all         = "all"
+		auth        = "auth"
 		commandLine = "command line"
 		dev         = "dev"
 		instances   = "instances"
@@ -33,10 +23,23 @@ func Names() []Name {
 	)
 	by := func(services ...string) []string { return services }
 	return []Name{
+		{"WIGGLE_API_KEY", by(commandLine)},
+		{"WIGGLE_API_KEY_FILE", by(commandLine)},
+		{SettingAuth, by(all, router)},
+		{"WIGGLE_AUTH_ADDR", by(auth)},
+		{"WIGGLE_AUTH_ADMIN_NAME", by(auth)},
+		{"WIGGLE_AUTH_ADMIN_PASSWORD", by(auth)},
+		{"WIGGLE_AUTH_ADMIN_PASSWORD_FILE", by(auth)},
+		{"WIGGLE_AUTH_AUDIT_RETENTION", by(auth)},
+		{"WIGGLE_AUTH_CACHE_MILLIS", by(router)},
+		{"WIGGLE_AUTH_GRACE", by(router)},
+		{"WIGGLE_AUTH_SESSION_IDLE", by(auth)},
+		{"WIGGLE_AUTH_SESSION_LIFETIME", by(auth)},
+		{"WIGGLE_AUTH_URLS", by(router)},
 		{"WIGGLE_DATABASE_URL", by(all)},
 		{"WIGGLE_EVENTS_HARD_CAP", by(instances)},
 		{"WIGGLE_EVENTS_RETENTION", by(instances)},
-		{"WIGGLE_GRACE", by(router, instances, leader, search)},
+		{"WIGGLE_GRACE", by(router, instances, leader, search, auth)},
 		{"WIGGLE_INSTANCES_ADDR", by(instances)},
 		{"WIGGLE_INSTANCES_BATCH", by(instances)},
 		{"WIGGLE_INSTANCES_LANES", by(instances)},
@@ -45,19 +48,22 @@ func Names() []Name {
 		{"WIGGLE_LEADER_ADDR", by(leader)},
 		{"WIGGLE_LEADER_URLS", by(router)},
 		{"WIGGLE_LIMIT_BRANCHES", by(instances)},
+		{settingLimitCall, by(all)},
 		{"WIGGLE_LIMIT_COMBINE_BYTES", by(instances)},
 		{"WIGGLE_LIMIT_DEFINITION_BYTES", by(instances)},
 		{"WIGGLE_LIMIT_EVENT_BYTES", by(instances)},
+		{settingLimitHeader, by(all)},
 		{"WIGGLE_LIMIT_HISTORY_BYTES", by(instances)},
 		{"WIGGLE_LIMIT_NESTING", by(instances)},
 		{"WIGGLE_LIMIT_NODES", by(instances)},
 		{"WIGGLE_LIMIT_PAYLOAD_BYTES", by(router, instances)},
+		{settingLimitStreams, by(all)},
 		{"WIGGLE_LOG_FORMAT", by(all)},
 		{"WIGGLE_LOG_LEVEL", by(all)},
 		{"WIGGLE_MAX_REPLICA_LAG_MILLIS", by(all)},
 		{settingMetricsAddr, by(all)},
-		{"WIGGLE_NATS_CREDENTIALS", by(leader, search)},
-		{"WIGGLE_NATS_URLS", by(leader, search)},
+		{"WIGGLE_NATS_CREDENTIALS", by(router, leader, search, auth)},
+		{"WIGGLE_NATS_URLS", by(router, leader, search, auth)},
 		{"WIGGLE_POSTGRES_BIN", by(dev)},
 		{settingPprofAddr, by(all)},
 		{"WIGGLE_REPLICA_FALLBACK", by(all)},
@@ -73,12 +79,19 @@ func Names() []Name {
 		{"WIGGLE_ROUTER_PROBE_INTERVAL", by(router)},
 		{"WIGGLE_ROUTER_PROBE_TIMEOUT", by(router)},
 		{SettingRouterURLs, by(leader, search)},
-		{"WIGGLE_SCHEMA_MODE", by(instances, leader, search)},
+		{"WIGGLE_SCHEMA_MODE", by(instances, leader, search, auth)},
 		{"WIGGLE_SEARCH_ADDR", by(search)},
 		{"WIGGLE_SEARCH_LANGUAGE", by(search)},
 		{"WIGGLE_SEARCH_URLS", by(router)},
 		{"WIGGLE_SERVER", by(commandLine)},
+		{SettingServiceKey, by(all)},
+		{settingServiceKeyFile, by(all)},
 		{"WIGGLE_STORAGE_TOPOLOGY", by(all)},
+		{settingTLSCA, by(all)},
+		{settingTLSCert, by(all)},
+		{settingTLSClientCA, by(all)},
+		{settingTLSKey, by(all)},
+		{"WIGGLE_TRUSTED_PROXIES", by(router)},
 		{"WIGGLE_ZONE", by(instances)},
 	}
 }

@@ -29,6 +29,8 @@ type Equipment struct {
 	Telemetry rpc.Telemetry
 	// Metrics answers Prometheus.
 	Metrics http.Handler
+	// Transport is how the process's services talk to others.
+	Transport rpc.Transport
 }
 
 // Equip sets up logs, traces and metrics; the release is filled in. stop exports what is left, within its context.
@@ -80,7 +82,9 @@ func (p *Process) Run(ctx context.Context, wire func(ctx context.Context, e Equi
 	}
 	equipment.Logger.InfoContext(ctx, "process starts",
 		slog.String("service", p.Name), slog.String("release", equipment.Release), slog.Any("settings", p.Values))
-	err = p.run(ctx, equipment, wire)
+	if equipment.Transport, err = p.transport.open(p.port, equipment); err == nil {
+		err = p.run(ctx, equipment, wire)
+	}
 	for _, l := range p.listeners {
 		_ = l.Close() // those of services that ran are closed already
 	}
@@ -199,11 +203,21 @@ func (p *Process) reloadOnHangup(logger *slog.Logger, apply func(*topology.Topol
 }
 
 // Main is what a command does that is one service: it runs the service's Main with the environment until SIGINT or
-// SIGTERM, says on standard error why it failed, and returns the exit code.
+// SIGTERM, says on standard error why it failed, and returns the exit code. With the arguments healthcheck URL it only asks a process
+// that runs, as [Healthcheck] does.
 func Main(name string, service func(ctx context.Context, environ []string) error) (code int) {
 	ctx, stop := lifecycle.WithSignals(context.Background())
 	defer stop()
-	if err := service(ctx, os.Environ()); err != nil {
+	var err error
+	switch args := os.Args[1:]; {
+	case len(args) == 0:
+		err = service(ctx, os.Environ())
+	case args[0] == "healthcheck":
+		err = healthcheck(ctx, args[1:])
+	default:
+		err = fmt.Errorf("does not know %q: it is configured by the environment, and takes nothing but healthcheck URL", args[0])
+	}
+	if err != nil {
 		fmt.Fprintf(os.Stderr, "%s: %v\n", name, err)
 		return 1
 	}

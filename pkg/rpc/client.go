@@ -48,6 +48,8 @@ type ClientConfig struct {
 	DialContext func(ctx context.Context, network, address string) (net.Conn, error)
 	// TLS is used for https URLs. Nil: the system's roots.
 	TLS *tls.Config
+	// CurrentTLS is asked in place of TLS, anew for each connection: for certificates and roots that change.
+	CurrentTLS func() *tls.Config
 	// Connections is how many connections share the calls to one address; one HTTP/2 connection does not use more than
 	// about one core. 0: 1.
 	Connections int
@@ -55,6 +57,9 @@ type ClientConfig struct {
 	Telemetry Telemetry
 	// Release is told to the services that are called.
 	Release string
+	// ServiceKey, if set, is shown to the services that are called, by which they know one of their own (AUT-4). It is for
+	// clients of services alone: whoever is called learns it. Redirects are not followed, so nobody else does.
+	ServiceKey string
 	// PeerRelease, if set, is called with the address and the release of a service that answered a unary call.
 	PeerRelease func(peer, release string)
 	// MaxMessageBytes bounds an answer's message. 0: 64 MiB.
@@ -71,11 +76,15 @@ func NewHTTPClient(cfg ClientConfig) *http.Client {
 	for range max(cfg.Connections, 1) {
 		pool.transports = append(pool.transports, newTransport(cfg))
 	}
-	return &http.Client{Transport: pool}
+	return &http.Client{
+		Transport: pool,
+		// Services do not redirect, and headers are for whom they were meant.
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}
 }
 
 // NewClientOptions returns the options for generated clients: they return *faults.Error, trace, send the shard of
-// [WithShard] and the release.
+// [WithShard], the release and the service key.
 func NewClientOptions(cfg ClientConfig) ([]connect.ClientOption, error) {
 	stack, err := clientStack(cfg)
 	if err != nil {
@@ -99,7 +108,7 @@ func newTransport(cfg ClientConfig) *http.Transport {
 	var protocols http.Protocols
 	protocols.SetHTTP2(true)
 	protocols.SetUnencryptedHTTP2(true)
-	return &http.Transport{
+	transport := &http.Transport{
 		DialContext:         within(dialTimeout, dial),
 		TLSClientConfig:     cfg.TLS,
 		TLSHandshakeTimeout: dialTimeout,
@@ -109,6 +118,34 @@ func newTransport(cfg ClientConfig) *http.Transport {
 		HTTP2: &http.HTTP2Config{
 			SendPingTimeout: clientPing, PingTimeout: clientPong, WriteByteTimeout: clientPing + clientPong,
 		},
+	}
+	if cfg.CurrentTLS != nil {
+		transport.DialTLSContext = within(2*dialTimeout, dialTLS(transport.DialContext, cfg.CurrentTLS))
+	}
+	return transport
+}
+
+// dialTLS shakes hands by the configuration of the moment.
+func dialTLS(
+	dial func(ctx context.Context, network, address string) (net.Conn, error), current func() *tls.Config,
+) func(ctx context.Context, network, address string) (net.Conn, error) {
+	return func(ctx context.Context, network, address string) (net.Conn, error) {
+		conn, err := dial(ctx, network, address)
+		if err != nil {
+			return nil, err
+		}
+		cfg := current().Clone()
+		if cfg.ServerName == "" {
+			if cfg.ServerName, _, err = net.SplitHostPort(address); err != nil {
+				cfg.ServerName = address
+			}
+		}
+		secure := tls.Client(conn, cfg)
+		if err := secure.HandshakeContext(ctx); err != nil {
+			_ = conn.Close()
+			return nil, err
+		}
+		return secure, nil
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"strconv"
+	"syscall"
 	"time"
 
 	"connectrpc.com/connect"
@@ -50,6 +51,10 @@ func FromConnect(err error) *faults.Error {
 	}
 	switch ce.Code() {
 	case connect.CodeCanceled:
+		// That is what the Connect library also calls a connection that was dropped, as it is on a server's side.
+		if errors.Is(err, syscall.EPIPE) || errors.Is(err, syscall.ECONNRESET) {
+			return faults.Unavailable(retryTransport, "the service does not answer; try again").WithCause(err)
+		}
 		return faults.FromError(fmt.Errorf("%w: %w", context.Canceled, err))
 	case connect.CodeDeadlineExceeded:
 		return faults.FromError(fmt.Errorf("%w: %w", context.DeadlineExceeded, err))

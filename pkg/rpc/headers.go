@@ -91,9 +91,10 @@ func (h handlerHeaders) WrapStreamingClient(next connect.StreamingClientFunc) co
 	return next
 }
 
-// clientHeaders sends the shard and the release.
+// clientHeaders sends the shard, the release and the service key.
 type clientHeaders struct {
 	release     string
+	key         string
 	peerRelease func(peer, release string)
 }
 
@@ -103,6 +104,9 @@ func (c clientHeaders) write(ctx context.Context, header http.Header) {
 	}
 	if c.release != "" {
 		header.Set(ReleaseHeader, c.release)
+	}
+	if c.key != "" {
+		header.Set(ServiceKeyHeader, c.key)
 	}
 }
 

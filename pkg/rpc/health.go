@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"sync"
+	"time"
 
 	"connectrpc.com/connect"
 	"connectrpc.com/grpchealth"
@@ -11,6 +12,46 @@ import (
 
 // HealthOfShard returns the name under which gRPC health knows a shard, such as "shard/3".
 func HealthOfShard(shard int) string { return fmt.Sprintf("shard/%d", shard) }
+
+// healthPause is how often gRPC health is brought up to the shards.
+const healthPause = 500 * time.Millisecond
+
+// keepHealth keeps gRPC health up to the shards until the returned function is called.
+func (s *Server) keepHealth() (stop func()) {
+	if s.cfg.Shards == nil {
+		return func() {}
+	}
+	done, ended := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(ended)
+		ticker := time.NewTicker(healthPause)
+		defer ticker.Stop()
+		for {
+			s.missingShards()
+			select {
+			case <-ticker.C:
+			case <-done:
+				return
+			}
+		}
+	}()
+	return func() {
+		close(done)
+		<-ended
+	}
+}
+
+// missingShards tells which shards are not ready, and gRPC health of all.
+func (s *Server) missingShards() []string {
+	var missing []string
+	for _, shard := range s.cfg.Shards() {
+		s.health.Set(HealthOfShard(shard.Shard), shard.Ready)
+		if !shard.Ready {
+			missing = append(missing, fmt.Sprintf("shard %d: %s", shard.Shard, shard.Reason))
+		}
+	}
+	return missing
+}
 
 // Health holds what gRPC health answers for each name: a service, or a shard as [HealthOfShard] names it. The empty name
 // is the process: it serves unless it is draining. It is safe for concurrent use.

@@ -18,6 +18,7 @@ type readiness struct {
 	Ready    bool     `json:"ready"`
 	Draining bool     `json:"draining,omitempty"`
 	Missing  []string `json:"missing,omitempty"`
+	Warnings []string `json:"warnings,omitempty"`
 }
 
 // healthz tells that the process runs.
@@ -33,10 +34,16 @@ func (s *Server) readyz(w http.ResponseWriter, r *http.Request) {
 		state.Draining = true
 	default:
 	}
+	if s.cfg.Shards != nil {
+		state.Missing = s.missingShards()
+	}
 	if s.cfg.Ready != nil {
 		ctx, cancel := context.WithTimeout(r.Context(), defaultMaxReadyChecks)
 		defer cancel()
-		state.Missing = s.cfg.Ready(ctx)
+		state.Missing = append(state.Missing, s.cfg.Ready(ctx)...)
+	}
+	if s.cfg.Warnings != nil {
+		state.Warnings = s.cfg.Warnings()
 	}
 	state.Ready = !state.Draining && len(state.Missing) == 0
 	status := http.StatusOK

@@ -49,7 +49,7 @@ func clientStack(cfg ClientConfig) ([]connect.Interceptor, error) {
 	if traced != nil {
 		stack = append(stack, traced)
 	}
-	return append(stack, clientHeaders{release: cfg.Release, peerRelease: cfg.PeerRelease}), nil
+	return append(stack, clientHeaders{release: cfg.Release, key: cfg.ServiceKey, peerRelease: cfg.PeerRelease}), nil
 }
 
 // interceptor traces and measures calls; nil if telemetry is off.

@@ -51,11 +51,26 @@ type ServerConfig struct {
 	// Ready returns what is missing before the process can serve, for people; nothing if it can. It names no host. It is
 	// called for each /readyz, under a context of two seconds. Nil: always ready.
 	Ready func(ctx context.Context) []string
+	// Shards returns how the shards of the process are. Those that are not ready are missing in /readyz, and gRPC health has
+	// each, by [HealthOfShard]. It must not block: it is called for each /readyz and twice a second. Nil: there are none.
+	Shards func() []ShardState
+	// Warnings returns what /readyz tells beside that: what does not keep the process from serving, and has to be seen to,
+	// such as a certificate that ends soon. Nil: nothing.
+	Warnings func() []string
 	// CORSOrigins are the origins whose pages may call from a browser, such as "https://ops.example.com", or "*". None:
 	// only pages of the same origin may.
 	CORSOrigins []string
 	// TLS, if set, is spoken instead of plain text.
 	TLS *tls.Config
+	// ServiceKeys are the keys by which services show themselves in the header Wiggle-Service-Key; see [CalledByService]. A
+	// call that shows another is refused. None: the header is not looked at.
+	ServiceKeys []string
+	// ServiceCertificates has services show a client certificate, which TLS has verified: beside a key, or in place of one if
+	// there are no keys. It is for ports whose authority certifies none but services.
+	ServiceCertificates bool
+	// RequireService refuses every call of somebody who is no service with UNAUTHENTICATED, before its request is read.
+	// gRPC health, /healthz, /readyz and what is mounted for GET are for everybody.
+	RequireService bool
 	// MaxMessageBytes bounds a request's message, uncompressed. 0: 16 MiB.
 	MaxMessageBytes int
 	// MaxHeaderBytes bounds a request's headers. 0: 64 KiB.
@@ -74,6 +89,8 @@ type ServerConfig struct {
 	MaxCalls, MaxCallBytes int
 	// Yielding are the procedures that are refused at half of these bounds: those that only make more work.
 	Yielding []string
+	// Wrap, if set, wraps what is mounted, for what interceptors do not see of a call: its host, its client certificate.
+	Wrap func(http.Handler) http.Handler
 	// Refuse, if set, is asked before a call's request is read, and refuses it by an error. It must not block: under a load
 	// many times of what is sustainable, refusing is most of the work.
 	Refuse func(procedure string) error
@@ -88,6 +105,16 @@ type ServerConfig struct {
 	NoReflection bool
 }
 
+// ShardState is how a shard is in a process.
+type ShardState struct {
+	// Shard is its number.
+	Shard int
+	// Ready tells whether it can be used.
+	Ready bool
+	// Reason says why not. It names no host.
+	Reason string
+}
+
 // Server serves Connect handlers on one port. Handlers are mounted before it serves; all else is safe for concurrent
 // use. A server that was shut down stays down.
 //
@@ -100,6 +127,7 @@ type Server struct {
 	http    *http.Server
 	health  *Health
 	load    *load
+	callers *identity
 
 	mu       sync.Mutex
 	services []string
@@ -141,7 +169,7 @@ func NewServer(cfg ServerConfig) (*Server, error) {
 		return nil, err
 	}
 	s := &Server{
-		cfg: cfg, mux: http.NewServeMux(), health: newHealth(), load: newLoad(&cfg),
+		cfg: cfg, mux: http.NewServeMux(), health: newHealth(), load: newLoad(&cfg), callers: newIdentity(&cfg),
 		draining: make(chan struct{}), stopping: make(chan struct{}),
 		options: []connect.HandlerOption{
 			connect.WithInterceptors(stack...),
@@ -164,7 +192,7 @@ func (s *Server) Options() []connect.HandlerOption { return s.options }
 //
 // and makes the service known to reflection and health.
 func (s *Server) Mount(path string, handler http.Handler) {
-	s.mux.Handle(path, handler)
+	s.mux.Handle(path, s.callers.only(handler))
 	service := strings.Trim(path, "/")
 	s.mu.Lock()
 	s.services = append(s.services, service)
@@ -173,8 +201,14 @@ func (s *Server) Mount(path string, handler http.Handler) {
 	s.health.Set(service, true)
 }
 
-// Handle adds an HTTP handler for a pattern as http.ServeMux has them, such as "/" for the portal.
-func (s *Server) Handle(pattern string, handler http.Handler) { s.mux.Handle(pattern, handler) }
+// Handle adds an HTTP handler for a pattern as http.ServeMux has them, such as "/" for the portal. One that begins with
+// "GET " is for everybody, also where only services may call.
+func (s *Server) Handle(pattern string, handler http.Handler) {
+	if !strings.HasPrefix(pattern, "GET ") {
+		handler = s.callers.only(handler)
+	}
+	s.mux.Handle(pattern, handler)
+}
 
 // Health returns what gRPC health answers.
 func (s *Server) Health() *Health { return s.health }
@@ -184,13 +218,22 @@ func (s *Server) Handler() http.Handler { return s.http.Handler }
 
 // Serve answers on the listener, a network's or a [MemoryNetwork]'s, until Shutdown or Close. It returns nil then.
 func (s *Server) Serve(listener net.Listener) error {
+	defer s.keepHealth()()
 	listener = netutil.LimitListener(listener, s.cfg.MaxConnections)
-	var err error
 	if s.cfg.TLS != nil {
-		err = s.http.ServeTLS(listener, "", "")
-	} else {
-		err = s.http.Serve(listener)
+		return serveError(s.http.ServeTLS(listener, "", ""))
 	}
+	return serveError(s.http.Serve(listener))
+}
+
+// ServeInside is Serve for a listener that none but services of the same process can reach, one of a [MemoryNetwork]: the
+// network is their identity, so whoever calls is a service to [CalledByService], without a key and without TLS.
+func (s *Server) ServeInside(listener net.Listener) error {
+	defer s.keepHealth()()
+	return serveError(s.http.Serve(insideListener{netutil.LimitListener(listener, s.cfg.MaxConnections)}))
+}
+
+func serveError(err error) error {
 	if errors.Is(err, http.ErrServerClosed) {
 		return nil
 	}
@@ -231,13 +274,17 @@ func (s *Server) Close() error {
 func (s *Server) InFlight() int { return int(s.load.calls.Load()) }
 
 func (s *Server) newHTTPServer() *http.Server {
+	var handler http.Handler = s.mux
+	if s.cfg.Wrap != nil {
+		handler = s.cfg.Wrap(handler)
+	}
 	var protocols http.Protocols
 	protocols.SetHTTP1(true)
 	protocols.SetHTTP2(true)
 	protocols.SetUnencryptedHTTP2(true)
 	// There are no ReadTimeout and no WriteTimeout: they would cut long polls and streams. Dead peers are found by pings.
 	return &http.Server{
-		Handler:           withCORS(s.cfg.CORSOrigins, s.load.wrap(s.mux)),
+		Handler:           withCORS(s.cfg.CORSOrigins, s.callers.caller(s.load.wrap(handler))),
 		TLSConfig:         s.cfg.TLS,
 		ReadHeaderTimeout: readHeaderTimeout,
 		IdleTimeout:       s.cfg.IdleTimeout,
@@ -251,6 +298,7 @@ func (s *Server) newHTTPServer() *http.Server {
 		BaseContext: func(net.Listener) context.Context {
 			return context.WithValue(context.Background(), drainKey{}, (<-chan struct{})(s.draining))
 		},
+		ConnContext: connContext,
 	}
 }
 
@@ -268,7 +316,7 @@ func (s *Server) mountOwn() {
 		grpcreflect.NewHandlerV1, grpcreflect.NewHandlerV1Alpha,
 	} {
 		path, handler := mount(reflector, s.options...)
-		s.mux.Handle(path, s.untilStopping(handler))
+		s.mux.Handle(path, s.callers.only(s.untilStopping(handler)))
 	}
 }
 

@@ -8,9 +8,11 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 
 	"connectrpc.com/connect"
@@ -266,4 +268,18 @@ func BenchmarkCallOverMemory(b *testing.B) {
 	httpClient.CloseIdleConnections()
 	_ = server.Close()
 	<-served
+}
+
+// TestConnectionDropped: a service whose connection is dropped does not answer; nobody has cancelled the call.
+func TestConnectionDropped(t *testing.T) {
+	t.Parallel()
+	for _, errno := range []syscall.Errno{syscall.EPIPE, syscall.ECONNRESET} {
+		dropped := connect.NewError(connect.CodeCanceled, &net.OpError{Op: "write", Net: "tcp", Err: os.NewSyscallError("write", errno)})
+		if got := rpc.FromConnect(dropped); got.Code() != faults.CodeUnavailable {
+			t.Errorf("%v: %v", errno, got)
+		}
+	}
+	if got := rpc.FromConnect(connect.NewError(connect.CodeCanceled, context.Canceled)); got.Code() != faults.CodeCanceled {
+		t.Errorf("a call that was cancelled: %v", got)
+	}
 }

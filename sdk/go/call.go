@@ -97,12 +97,16 @@ func sleep(ctx context.Context, d time.Duration) error {
 // time.
 type health struct {
 	logger *slog.Logger
-	what   string // the call
+	what   string  // the call
+	access *access // of a worker; nil: of none
 	sick   bool
 	since  time.Time
 }
 
 func (h *health) note(ctx context.Context, err error) {
+	if h.access != nil && h.access.note(ctx, h.what, err) {
+		return
+	}
 	switch {
 	case err != nil && !h.sick:
 		h.sick, h.since = true, time.Now()

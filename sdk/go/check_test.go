@@ -203,3 +203,20 @@ func (l spanLogTracer) Start(ctx context.Context, name string, _ ...trace.SpanSt
 	l.log.parents = append(l.log.parents, trace.SpanContextFromContext(ctx))
 	return ctx, noop.Span{}
 }
+
+// TestUntraced checks that a step whose start was not sampled has no span, and that the
+// report of one that was carries its step's (OPS-10).
+func TestUntraced(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake()
+		spans := &spanLog{}
+		w := newWorker(t, f, wiggle.WorkerOptions{TracerProvider: spans})
+		wiggle.HandleEffect(w, "work", func(context.Context, any) error { return nil })
+		stop := start(t, w)
+		f.push(&wigglev1.Task{Id: "1", Step: "work", Activity: "work", Kind: wigglev1.TaskKind_TASK_KIND_EFFECT})
+		stop()
+		if len(spans.names) > 0 {
+			t.Errorf("spans %v of a step that is not sampled", spans.names)
+		}
+	})
+}

@@ -5,12 +5,16 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"math"
+	"net"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"regexp"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -220,6 +224,51 @@ func TestErrors(t *testing.T) {
 	if _, err := c.Start(ctx, "flow", nil); !errors.Is(err, context.Canceled) {
 		t.Errorf("got %v", err)
 	}
+}
+
+// dropping drops its first connections, as a server or a network does that goes, each in another way.
+type dropping struct {
+	next  http.RoundTripper
+	drops []syscall.Errno
+}
+
+func (d *dropping) RoundTrip(req *http.Request) (*http.Response, error) {
+	if len(d.drops) == 0 {
+		return d.next.RoundTrip(req)
+	}
+	errno := d.drops[0]
+	d.drops = d.drops[1:]
+	_ = req.Body.Close()
+	return nil, &net.OpError{Op: "write", Net: "tcp", Err: os.NewSyscallError("write", errno)}
+}
+
+// TestConnectionDropped: a call whose connection was dropped is made again; without retries it is UNAVAILABLE and not
+// CANCELLED, which nobody did.
+func TestConnectionDropped(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		f, d := newFake(), &dropping{}
+		f.onStart = func(r *wigglev1.StartInstanceRequest) (*wigglev1.StartInstanceResponse, error) {
+			return &wigglev1.StartInstanceResponse{InstanceId: r.GetUlid(), Created: true}, nil
+		}
+		n := newNetwork()
+		n.serve(t, f.handler())
+		client := n.httpClient(t, true)
+		d.next, client.Transport = client.Transport, d
+		for _, attempts := range []int{1, 3} {
+			c, err := wiggle.Dial("http://fake", wiggle.WithHTTPClient(client), wiggle.WithLogger(slog.New(slog.DiscardHandler)),
+				wiggle.WithRetries(attempts, time.Millisecond, time.Millisecond))
+			if err != nil {
+				t.Fatal(err)
+			}
+			d.drops = []syscall.Errno{syscall.EPIPE, syscall.ECONNRESET}[:min(attempts, 2)]
+			_, err = c.Start(t.Context(), "flow", nil)
+			var e *wiggle.Error
+			if attempts > 1 && err != nil || attempts == 1 && (!errors.As(err, &e) || e.Code != connect.CodeUnavailable) {
+				t.Errorf("%d attempts: %v", attempts, err)
+			}
+		}
+	})
 }
 
 func TestStartMany(t *testing.T) {

@@ -65,6 +65,16 @@
 // another stream when one breaks or its server goes away, and keeps its tasks
 // meanwhile.
 //
+// # API keys
+//
+// Where the server checks who calls, a client shows an API key: the one in
+// WIGGLE_API_KEY, or in the file that WIGGLE_API_KEY_FILE names, which is read again by
+// itself, so that a key is replaced without a restart. [WithAPIKey] and
+// [WithAPIKeyFile] say otherwise. A call without a key that is accepted is
+// [ErrUnauthenticated], one that the key does not allow [ErrPermissionDenied], and
+// [Error.Permission] names what is missing. A running worker whose key is revoked logs
+// so and goes on asking.
+//
 // # Errors
 //
 // Every call returns an [*Error] for what the server refuses, which works with

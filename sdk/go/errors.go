@@ -4,6 +4,7 @@ import (
 	"errors"
 	"slices"
 	"strings"
+	"syscall"
 	"time"
 
 	"connectrpc.com/connect"
@@ -37,9 +38,11 @@ var (
 	// ErrShardsMissing: some shards did not answer. [Error.Shards], or
 	// [PartialError.Missing], names them.
 	ErrShardsMissing = errors.New("wiggle: shards are missing")
-	// ErrUnauthenticated: the server does not know the caller.
+	// ErrUnauthenticated: the server does not know the caller: no API key was shown, or
+	// it was revoked or has expired. See [WithAPIKey].
 	ErrUnauthenticated = errors.New("wiggle: unauthenticated")
-	// ErrPermissionDenied: the caller may not do that.
+	// ErrPermissionDenied: the caller may not do that. [Error.Permission] says what it
+	// lacks.
 	ErrPermissionDenied = errors.New("wiggle: permission denied")
 	// ErrInternal: a fault of the server. [Error.ReferenceID] names it in its log.
 	ErrInternal = errors.New("wiggle: internal error")
@@ -71,6 +74,9 @@ type Error struct {
 	Differences []string
 	// Shards that did not answer.
 	Shards []int
+	// Permission that the caller lacks, with its scope, such as
+	// instance.start:orders/refund.
+	Permission string
 
 	fault *wigglev1.Fault
 	err   error
@@ -87,6 +93,9 @@ func (e *Error) Error() string {
 	b.WriteString(e.Code.String())
 	if e.Message != "" {
 		b.WriteString(": " + e.Message)
+	}
+	if e.Permission != "" && !strings.Contains(e.Message, e.Permission) {
+		b.WriteString(" (" + e.Permission + " is missing)")
 	}
 	if e.ReferenceID != "" {
 		b.WriteString(" (reference " + e.ReferenceID + ")")
@@ -148,6 +157,10 @@ func (e *Error) retryable() bool {
 		e.fault.GetOutcomeUnknown() != nil || e.fault.GetShardUnknown() != nil || e.fault.GetShardUnavailable() != nil
 }
 
+// AsError makes an [*Error] of what a call of a generated client returned: see
+// [Client.Generated]. op says what was being done, for people. nil stays nil.
+func AsError(op string, err error) error { return toError(op, err) }
+
 // toError makes an [*Error] of what a call returned. nil stays nil.
 func toError(op string, err error) error {
 	if err == nil {
@@ -159,6 +172,9 @@ func toError(op string, err error) error {
 		return out
 	}
 	out.Message = ce.Message()
+	if connectionLost(ce) {
+		out.Code = connect.CodeUnavailable
+	}
 	for _, d := range ce.Details() {
 		v, derr := d.Value()
 		if f, ok := v.(*wigglev1.Fault); ok && derr == nil {
@@ -167,6 +183,12 @@ func toError(op string, err error) error {
 		}
 	}
 	return out
+}
+
+// connectionLost tells whether a call failed because the server or the network dropped its connection. The Connect library
+// calls that CANCELED, as it is on the side of a server whose client has gone; here nobody has cancelled anything.
+func connectionLost(ce *connect.Error) bool {
+	return ce.Code() == connect.CodeCanceled && (errors.Is(ce, syscall.EPIPE) || errors.Is(ce, syscall.ECONNRESET))
 }
 
 // faultError is the error of one item of a batch. nil stays nil.
@@ -189,6 +211,7 @@ func (e *Error) fill(f *wigglev1.Fault) {
 	if inv := f.GetInvalid(); inv != nil {
 		e.Problems = problemsOf(inv.GetProblems())
 	}
+	e.Permission = f.GetPermissionMissing().GetPermission()
 	e.Differences = slices.Clone(f.GetDefinitionConflict().GetDifferences())
 	for _, s := range f.GetShardsMissing().GetShards() {
 		e.Shards = append(e.Shards, int(s))

@@ -24,6 +24,7 @@ import (
 //	      +-----------+------------+--> lost (lease), or released (stop)
 type session struct {
 	w       *Worker
+	access  *access
 	reports *outbox // steps that are done
 	fails   *outbox // attempts that failed; on a stream the same as reports
 	beatNow chan struct{}
@@ -40,6 +41,11 @@ type session struct {
 	line // of a worker that talks by a stream
 }
 
+// health follows the calls of one loop.
+func (s *session) health(call string) *health {
+	return &health{logger: s.w.logger, what: call, access: s.access}
+}
+
 // taskKey names a task in the worker's hands, and what the server says about it.
 type taskKey struct{ id, lease string }
 
@@ -52,6 +58,9 @@ type held struct {
 	cancel   context.CancelCauseFunc
 	// checkpoint is set by the handler that asks for one.
 	checkpoint atomic.Bool
+
+	// traceparent is the span of its step, if that is sampled.
+	traceparent string
 
 	emitMu  sync.Mutex
 	emitted []*wigglev1.EmittedEvent // by the handler, so far
@@ -70,7 +79,7 @@ func (h *held) key() taskKey { return taskKey{h.task.GetId(), h.task.GetLease()}
 
 func newSession(w *Worker) *session {
 	s := &session{
-		w:       w,
+		w: w, access: newAccess(w.logger, w.client.keyed),
 		reports: newOutbox(), fails: newOutbox(),
 		beatNow: make(chan struct{}, 1), changed: make(chan struct{}, 1), slots: make(chan struct{}, w.opts.Concurrency),
 		held: map[taskKey]*held{},
@@ -196,7 +205,7 @@ func (s *session) executed(ctx context.Context, h *held, rep *wigglev1.StepRepor
 	switch {
 	case h.gone:
 	case err == nil:
-		rep.TaskId, rep.Lease = h.task.GetId(), h.task.GetLease()
+		rep.TaskId, rep.Lease, rep.Traceparent = h.task.GetId(), h.task.GetLease(), h.traceparent
 		h.outcome = settlement{held: h, report: rep}
 		s.reports.put(&h.outcome)
 		return
@@ -217,6 +226,7 @@ func (s *session) executed(ctx context.Context, h *held, rep *wigglev1.StepRepor
 // fail makes a failed attempt of what a task came to. It is called with mu held.
 func (s *session) fail(h *held, req *wigglev1.FailTaskRequest) {
 	req.Worker, req.TaskId, req.Lease = s.w.opts.Name, h.task.GetId(), h.task.GetLease()
+	req.Traceparent = h.traceparent
 	h.outcome = settlement{held: h, fail: req}
 	s.fails.put(&h.outcome)
 }
@@ -279,10 +289,10 @@ func (s *session) room() int {
 }
 
 func taskAttrs(t *wigglev1.Task) []slog.Attr {
-	return []slog.Attr{
+	return append([]slog.Attr{
 		slog.String("instance", t.GetInstanceId()), slog.String("workflow", t.GetWorkflow()),
 		slog.String("step", t.GetStep()), slog.Int("attempt", int(t.GetAttempt())),
-	}
+	}, traceAttrs(t)...)
 }
 
 // wake tells a loop that there is something to look at; one that has been told

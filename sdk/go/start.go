@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/oklog/ulid/v2"
-	"go.opentelemetry.io/otel/propagation"
+	"go.opentelemetry.io/otel/attribute"
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	wigglev1 "github.com/wiggle-run/wiggle/proto/gen/wiggle/v1"
@@ -51,15 +51,18 @@ func WithVersion(v int) StartOption {
 	return func(r *wigglev1.StartInstanceRequest) { r.Version = toInt32(v) }
 }
 
-// Start starts one instance of a workflow with its input. The trace context in ctx
-// goes with it: the spans of its steps continue the caller's trace.
+// Start starts one instance of a workflow with its input, in a span of its own. If the
+// trace of ctx is sampled it goes with the instance: the spans of its steps continue it,
+// and steps of an instance that is not sampled have none.
 //
 // The client mints the instance's ulid, so that a start whose answer is lost is
 // sent again without a second instance. Errors: [ErrNotFound] for an unknown
 // workflow or version, [ErrResourceExhausted] for an input over the limit,
 // [ErrUnavailable]; and what [encoding/json] says about the input.
-func (c *Client) Start(ctx context.Context, workflow string, input any, opts ...StartOption) (*Run, error) {
+func (c *Client) Start(ctx context.Context, workflow string, input any, opts ...StartOption) (_ *Run, err error) {
 	op := "start " + workflow
+	ctx, span := c.startSpan(ctx, op)
+	defer func() { endSpan(span, err) }()
 	req, err := c.startRequest(ctx, workflow, input, opts)
 	if err != nil {
 		return nil, fmt.Errorf("wiggle: %s: %w", op, err)
@@ -67,6 +70,10 @@ func (c *Client) Start(ctx context.Context, workflow string, input any, opts ...
 	res, err := call(ctx, c, op, callTimeout, c.instances.StartInstance, req)
 	if err != nil {
 		return nil, err
+	}
+	if span.IsRecording() {
+		span.SetAttributes(attribute.String("wiggle.workflow", workflow), attribute.Int("wiggle.version", int(res.GetVersion())),
+			attribute.String("wiggle.namespace", req.GetNamespace()), attribute.String("wiggle.instance.id", res.GetInstanceId()))
 	}
 	return c.started(res), nil
 }
@@ -78,10 +85,8 @@ func (c *Client) startRequest(
 	if err != nil {
 		return nil, err
 	}
-	carrier := propagation.MapCarrier{}
-	propagation.TraceContext{}.Inject(ctx, carrier)
 	req := &wigglev1.StartInstanceRequest{
-		Namespace: c.namespace, Workflow: workflow, Input: payload, TraceContext: carrier,
+		Namespace: c.namespace, Workflow: workflow, Input: payload, TraceContext: carried(ctx),
 	}
 	for _, o := range opts {
 		o(req)
@@ -121,7 +126,10 @@ type Started struct {
 // StartMany starts many instances and returns an outcome for each, in order. What
 // failed for want of a server or a shard is tried again, alone. The error joins
 // those of the outcomes, nil if all are started.
-func (c *Client) StartMany(ctx context.Context, starts []Start) ([]Started, error) {
+func (c *Client) StartMany(ctx context.Context, starts []Start) (_ []Started, err error) {
+	ctx, span := c.startSpan(ctx, "start instances")
+	span.SetAttributes(attribute.Int("wiggle.batch.size", len(starts)))
+	defer func() { endSpan(span, err) }()
 	out := make([]Started, len(starts))
 	reqs := make([]*wigglev1.StartInstanceRequest, len(starts))
 	open := make([]int, 0, len(starts))

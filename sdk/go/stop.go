@@ -57,7 +57,7 @@ func (s *session) runCalls(ctx context.Context) {
 	var loops sync.WaitGroup
 	loops.Go(func() { s.reportLoop(work, handlers) })
 	loops.Go(func() { s.failLoop(work) })
-	health := &health{logger: s.w.logger, what: "heartbeat"}
+	health := s.health("heartbeat")
 	loops.Go(func() {
 		s.beatLoop(work, func(ctx context.Context, tasks []*held) { s.heartbeat(ctx, health, tasks) })
 	})

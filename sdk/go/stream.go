@@ -146,7 +146,7 @@ func (st *stream) delivered(now time.Time) {
 func (s *session) streamLoop(ctx, work context.Context) {
 	var receivers sync.WaitGroup
 	defer receivers.Wait()
-	health := health{logger: s.w.logger, what: "work"}
+	health := s.health("work")
 	told := false
 	for failures := 0; ctx.Err() == nil; {
 		st := s.openStream(ctx, work, &receivers)

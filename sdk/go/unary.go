@@ -35,7 +35,7 @@ func (s *session) pollLoop(ctx, work context.Context) {
 		Namespace: s.w.client.namespace, Worker: opts.Name, Queues: opts.Queues, Workflows: s.w.bindings(),
 		Lease: durationpb.New(opts.Lease), Wait: durationpb.New(opts.PollWait), ShareBaseContexts: true,
 	}
-	health := health{logger: s.w.logger, what: "poll"}
+	health := s.health("poll")
 	for failures := 0; ; {
 		room := s.awaitRoom(ctx)
 		if room == 0 {
@@ -106,7 +106,7 @@ func (s *session) reportLoop(ctx, work context.Context) {
 		Namespace: s.w.client.namespace, Queues: s.w.opts.Queues, Workflows: s.w.bindings(), Lease: durationpb.New(s.w.opts.Lease),
 		ShareBaseContexts: true,
 	}
-	health := health{logger: s.w.logger, what: "report"}
+	health := s.health("report")
 	for {
 		batch := s.live(s.reports.take(ctx, maxBatch))
 		if ctx.Err() != nil {
@@ -155,7 +155,7 @@ func (s *session) reportFailed(it *settlement, err error, batch int) {
 
 // failLoop sends the attempts that failed.
 func (s *session) failLoop(ctx context.Context) {
-	health := health{logger: s.w.logger, what: "fail"}
+	health := s.health("fail")
 	for {
 		batch := s.live(s.fails.take(ctx, maxFailCalls))
 		if ctx.Err() != nil {

@@ -232,7 +232,9 @@ func sortedKeys[V any](m map[string]V) []string {
 // Before it takes the first task it checks the handlers against the registered
 // workflows, and returns an error that names all that does not fit: a step on the
 // worker's queues without a handler, a handler of the wrong kind. A server that is
-// away is waited for. A worker runs once.
+// away is waited for, and one that does not accept the worker's API key, or does not let
+// it read workflows, is an error. Later it is logged, and the worker goes on asking: a
+// key in a file ([WithAPIKeyFile]) may be replaced meanwhile. A worker runs once.
 func (w *Worker) Run(ctx context.Context) error {
 	w.mu.Lock()
 	if w.started {

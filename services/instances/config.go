@@ -10,6 +10,7 @@ import (
 	metricnoop "go.opentelemetry.io/otel/metric/noop"
 
 	"github.com/wiggle-run/wiggle/pkg/postgres"
+	"github.com/wiggle-run/wiggle/pkg/process"
 	"github.com/wiggle-run/wiggle/pkg/rpc"
 	"github.com/wiggle-run/wiggle/pkg/settings"
 	"github.com/wiggle-run/wiggle/pkg/topology"
@@ -30,9 +31,7 @@ const (
 
 // Defaults of what can be set.
 const (
-	defaultAddr  = "127.0.0.1:8430"
-	schemaApply  = "apply"
-	schemaVerify = "verify"
+	defaultAddr = "127.0.0.1:8430"
 
 	defaultLanes        = 1
 	defaultBatch        = 256
@@ -43,7 +42,6 @@ const (
 	defaultEventBytes   = 64 << 10
 	defaultRetention    = 7 * 24 * time.Hour
 	defaultHardCap      = 30 * 24 * time.Hour
-	defaultGrace        = 20 * time.Second
 )
 
 // Config says what an instances process serves and how. Topology and Listener are
@@ -58,6 +56,9 @@ type Config struct {
 	Addr string
 	// Listener is where the services are offered.
 	Listener net.Listener
+	// Transport is how the service and the others know each other, and what is spoken. Zero: plain text, and whoever reaches
+	// the listener may call.
+	Transport rpc.Transport
 	// Zone is where the process runs. Of the replicas that can be read from those of the
 	// same zone are preferred. Empty: all are the same.
 	Zone string
@@ -93,7 +94,6 @@ type Config struct {
 // Declare declares the settings of an instances service on a registry.
 func (c *Config) Declare(r *settings.Registry) {
 	limits := definition.DefaultLimits()
-	var schemaMode string
 	var payloadBytes, historyBytes, combineBytes, eventBytes, definitionBytes int64
 	r.Section("instances")
 	r.String(&c.Addr, settingAddr, defaultAddr, "Address and port where the instances service listens.")
@@ -102,9 +102,7 @@ func (c *Config) Declare(r *settings.Registry) {
 	r.String(&c.Zone, "WIGGLE_ZONE", "",
 		"Zone where the process runs. Reads that may lag go to replicas of the same zone, by the topology, if there are any.",
 		settings.Example("az-b"))
-	r.String(&schemaMode, "WIGGLE_SCHEMA_MODE", schemaApply,
-		"Whether a process applies pending migrations when it starts, or only verifies that there are none.",
-		settings.OneOf(schemaApply, schemaVerify))
+	process.DeclareSchemaMode(r, &c.SchemaVerify)
 	r.Int(&c.Lanes, "WIGGLE_INSTANCES_LANES", defaultLanes,
 		"How many batches a shard commits at the same time.", settings.Between(1, 64))
 	r.Int(&c.BatchSize, "WIGGLE_INSTANCES_BATCH", defaultBatch,
@@ -128,15 +126,12 @@ func (c *Config) Declare(r *settings.Registry) {
 		"How deep fan-outs may stand within each other.", settings.Between(1, 1000))
 	r.Bytes(&definitionBytes, definition.SettingBytes, int64(limits.Bytes),
 		"How large a definition may be, in the binary encoding.", settings.Between(1<<10, 64<<20))
-	// The next two are in the words of the router, which declares them too.
+	// In the words of the router, which declares it too.
 	r.Bytes(&payloadBytes, "WIGGLE_LIMIT_PAYLOAD_BYTES", defaultPayloadBytes,
 		"How large a payload may be: an input, a context, a result.", settings.Between(1<<10, 64<<20))
-	r.Duration(&c.Grace, "WIGGLE_GRACE", defaultGrace,
-		"How long a process may take to finish what is in flight when it is stopped.",
-		settings.Within(time.Millisecond, 10*time.Minute))
-	// Settings have words and sizes where the configuration has switches and ints.
+	process.DeclareGrace(r, &c.Grace)
+	// Settings have sizes where the configuration has ints.
 	r.Check(func() error {
-		c.SchemaVerify = schemaMode == schemaVerify
 		c.PayloadBytes, c.HistoryBytes, c.CombineBytes = int(payloadBytes), int(historyBytes), int(combineBytes)
 		c.EventBytes, c.DefinitionLimits.Bytes = int(eventBytes), int(definitionBytes)
 		if c.EventsHardCap < c.EventsRetention {
@@ -153,11 +148,14 @@ func (c *Config) logger() *slog.Logger {
 	return c.Logger
 }
 
+// scope names the service's instruments and spans.
+const scope = "github.com/wiggle-run/wiggle/services/instances"
+
 func (c *Config) meter() metric.Meter {
 	if c.Telemetry.MeterProvider == nil {
 		return metricnoop.Meter{}
 	}
-	return c.Telemetry.MeterProvider.Meter("github.com/wiggle-run/wiggle/services/instances")
+	return c.Telemetry.MeterProvider.Meter(scope)
 }
 
 func (c *Config) definitionLimits() definition.Limits {
@@ -181,6 +179,9 @@ func (c *Config) retention() (usual, most time.Duration) {
 
 func (c *Config) dispatch() dispatch.Config {
 	d := dispatch.DefaultConfig()
+	if c.Telemetry.TracerProvider != nil {
+		d.Tracer = c.Telemetry.TracerProvider.Tracer(scope)
+	}
 	set := func(to *int, value int) {
 		if value > 0 {
 			*to = value

@@ -10,10 +10,12 @@ import (
 	"sync/atomic"
 	"time"
 
+	"connectrpc.com/connect"
 	"github.com/oklog/ulid/v2"
 
 	"github.com/wiggle-run/wiggle/pkg/clock"
 	"github.com/wiggle-run/wiggle/pkg/faults"
+	"github.com/wiggle-run/wiggle/pkg/identity"
 	"github.com/wiggle-run/wiggle/pkg/lifecycle"
 	"github.com/wiggle-run/wiggle/pkg/postgres"
 	wirerpc "github.com/wiggle-run/wiggle/pkg/rpc"
@@ -21,6 +23,7 @@ import (
 	"github.com/wiggle-run/wiggle/proto/gen/wiggle/v1/wigglev1connect"
 	internalv1 "github.com/wiggle-run/wiggle/proto/gen/wiggleinternal/v1"
 	"github.com/wiggle-run/wiggle/proto/gen/wiggleinternal/v1/wiggleinternalv1connect"
+	"github.com/wiggle-run/wiggle/services/instances/internal/backlog"
 	"github.com/wiggle-run/wiggle/services/instances/internal/dispatch"
 	"github.com/wiggle-run/wiggle/services/instances/internal/feed"
 	"github.com/wiggle-run/wiggle/services/instances/internal/reads"
@@ -54,6 +57,7 @@ type served struct {
 	catalogue   *registry.Catalogue
 	feed        *feed.Feed
 	trimmer     *feed.Trimmer
+	backlog     *backlog.Watch
 	reads       *reads.Shard
 	ready       atomic.Bool
 	refusal     atomic.Pointer[string] // why it is not ready
@@ -86,6 +90,10 @@ func New(cfg Config) (*Service, error) {
 		s.close()
 		return nil, err
 	}
+	if err := s.observe(); err != nil {
+		s.close()
+		return nil, err
+	}
 	return s, nil
 }
 
@@ -94,14 +102,15 @@ func newService(cfg Config, home int) (*Service, error) {
 		cfg: cfg, log: cfg.logger(), home: home, shards: map[int]*served{},
 		process: strings.ToLower(ulid.Make().String()), cluster: postgres.NewClusterIdentity(),
 	}
-	server, err := wirerpc.NewServer(wirerpc.ServerConfig{
-		Logger: s.log, Telemetry: cfg.Telemetry, Release: cfg.Release, Ready: s.missing,
+	server, err := wirerpc.NewServer(cfg.Transport.Server(wirerpc.ServerConfig{
+		Logger: s.log, Telemetry: cfg.Telemetry, Release: cfg.Release, Shards: s.states,
+		Interceptors:    []connect.Interceptor{identity.Receive{}},
 		MaxMessageBytes: maxMessageBytes, ConnectionBuffer: connectionBuffer,
 		Yielding: []string{
 			wigglev1connect.InstanceServiceStartInstanceProcedure, wigglev1connect.InstanceServiceStartInstancesProcedure,
 		},
 		Exempt: []string{wiggleinternalv1connect.ShardServiceName},
-	})
+	}))
 	if err != nil {
 		return nil, fmt.Errorf("instances: %w", err)
 	}
@@ -113,6 +122,7 @@ func newService(cfg Config, home int) (*Service, error) {
 	server.Mount(wigglev1connect.NewWorkflowServiceHandler(api, server.Options()...))
 	server.Mount(wiggleinternalv1connect.NewShardServiceHandler(api, server.Options()...))
 	server.Mount(wiggleinternalv1connect.NewScanServiceHandler(api, server.Options()...))
+	server.Mount(wiggleinternalv1connect.NewScopeServiceHandler(api, server.Options()...))
 	return s, nil
 }
 
@@ -142,10 +152,25 @@ func (s *Service) add(
 	retention, hardCap := s.cfg.retention()
 	v.trimmer = feed.NewTrimmer(st, v.sweeper.Sweeps, retention, hardCap, s.log.With("shard", id))
 	v.sweeper.AfterTick(v.definitions.ReadRevision)
+	v.backlog = backlog.New(id, st)
+	v.sweeper.AfterLook(v.backlog.Look)
 	opening := "opening"
 	v.refusal.Store(&opening)
 	s.shards[id] = v
 	s.order = append(s.order, v)
+}
+
+// observe makes the figures of the shards that are looked at now and then.
+func (s *Service) observe() error {
+	watches, trimmers := make([]*backlog.Watch, len(s.order)), make(map[int]*feed.Trimmer, len(s.order))
+	for i, v := range s.order {
+		watches[i], trimmers[v.shard.ID()] = v.backlog, v.trimmer
+	}
+	err := errors.Join(backlog.Observe(s.cfg.meter(), watches), feed.Observe(s.cfg.meter(), trimmers))
+	if err != nil {
+		return fmt.Errorf("instances: make metrics: %w", err)
+	}
+	return nil
 }
 
 // Run serves until ctx is done, then drains. It may be called once.
@@ -306,17 +331,14 @@ func (s *Service) Status() *internalv1.StatusResponse {
 	return res
 }
 
-// missing says what is missing before the process can serve everything.
-func (s *Service) missing(context.Context) []string {
-	var missing []string
-	for _, v := range s.order {
-		ready, reason := v.state()
-		s.server.Health().Set(wirerpc.HealthOfShard(v.shard.ID()), ready)
-		if !ready {
-			missing = append(missing, fmt.Sprintf("shard %d: %s", v.shard.ID(), reason))
-		}
+// states tells how the shards are.
+func (s *Service) states() []wirerpc.ShardState {
+	states := make([]wirerpc.ShardState, len(s.order))
+	for i, v := range s.order {
+		states[i].Shard = v.shard.ID()
+		states[i].Ready, states[i].Reason = v.state()
 	}
-	return missing
+	return states
 }
 
 // Handler is everything that the process answers, for tests.

@@ -2,14 +2,14 @@ package leader
 
 import (
 	"context"
-	"fmt"
 	"log/slog"
 	"net"
-	"net/url"
 	"time"
 
 	"go.opentelemetry.io/otel/metric"
 	metricnoop "go.opentelemetry.io/otel/metric/noop"
+	"go.opentelemetry.io/otel/trace"
+	tracenoop "go.opentelemetry.io/otel/trace/noop"
 
 	"github.com/wiggle-run/wiggle/pkg/bus"
 	"github.com/wiggle-run/wiggle/pkg/postgres"
@@ -22,13 +22,8 @@ import (
 // Names of settings that messages mention.
 const settingAddr = "WIGGLE_LEADER_ADDR"
 
-// Defaults of what can be set.
-const (
-	defaultAddr  = "127.0.0.1:8440"
-	defaultGrace = 20 * time.Second
-	schemaApply  = "apply"
-	schemaVerify = "verify"
-)
+// defaultAddr is where a leader listens.
+const defaultAddr = "127.0.0.1:8440"
 
 // poolSize is the number of connections to each shard: heartbeat and relay use one each, and home has the lease and the
 // duties of the cluster beside them.
@@ -48,6 +43,9 @@ type Config struct {
 	RouterURLs []string
 	// DialContext connects to routers: TCP.
 	DialContext func(ctx context.Context, network, address string) (net.Conn, error)
+	// Transport is how the service and the others know each other, and what is spoken. Zero: plain text, and whoever reaches
+	// the listener may call.
+	Transport rpc.Transport
 	// SchemaVerify applies no migration and waits for those that are missing.
 	SchemaVerify bool
 	// Grace is how long calls under way may take when the process stops. 0: 20 s.
@@ -62,36 +60,17 @@ type Config struct {
 
 // Declare declares the settings of a leader on a registry.
 func (c *Config) Declare(r *settings.Registry) {
-	var schemaMode string
 	r.Section("leader")
 	r.String(&c.Addr, settingAddr, defaultAddr, "Address and port where the leader service listens.")
 	c.NATS.Declare(r)
 	process.DeclareRouterURLs(r, &c.RouterURLs)
-	// The next two are in the words of other services, which declare them too.
-	r.String(&schemaMode, "WIGGLE_SCHEMA_MODE", schemaApply,
-		"Whether a process applies pending migrations when it starts, or only verifies that there are none.",
-		settings.OneOf(schemaApply, schemaVerify))
-	r.Duration(&c.Grace, "WIGGLE_GRACE", defaultGrace,
-		"How long a process may take to finish what is in flight when it is stopped.",
-		settings.Within(time.Millisecond, 10*time.Minute))
-	r.Check(func() error {
-		c.SchemaVerify = schemaMode == schemaVerify
-		return nil
-	})
+	process.DeclareSchemaMode(r, &c.SchemaVerify)
+	process.DeclareGrace(r, &c.Grace)
 }
 
 // Check says what is wrong with the settings of a leader. The topology has no say.
 func (c *Config) Check(*topology.Topology) []process.Problem {
-	var found []process.Problem
-	for _, configured := range c.RouterURLs {
-		u, err := url.Parse(configured)
-		if err != nil || u.Host == "" || (u.Scheme != "http" && u.Scheme != "https") {
-			found = append(found, process.Problem{
-				Where: process.SettingRouterURLs, Message: fmt.Sprintf("names %q, which is not an http or https URL", configured),
-			})
-		}
-	}
-	return found
+	return process.CheckURLs(process.SettingRouterURLs, c.RouterURLs...)
 }
 
 func (c *Config) logger() *slog.Logger {
@@ -101,11 +80,21 @@ func (c *Config) logger() *slog.Logger {
 	return c.Logger
 }
 
+// scope names the service's instruments and spans.
+const scope = "github.com/wiggle-run/wiggle/services/leader"
+
+func (c *Config) tracer() trace.Tracer {
+	if c.Telemetry.TracerProvider == nil {
+		return tracenoop.Tracer{}
+	}
+	return c.Telemetry.TracerProvider.Tracer(scope)
+}
+
 func (c *Config) meter() metric.Meter {
 	if c.Telemetry.MeterProvider == nil {
 		return metricnoop.Meter{}
 	}
-	return c.Telemetry.MeterProvider.Meter("github.com/wiggle-run/wiggle/services/leader")
+	return c.Telemetry.MeterProvider.Meter(scope)
 }
 
 // member is how the primary of a shard is connected to.

@@ -8,9 +8,11 @@ import (
 	"strings"
 	"sync/atomic"
 
+	"connectrpc.com/connect"
 	"github.com/oklog/ulid/v2"
 	"go.opentelemetry.io/otel/metric"
 
+	"github.com/wiggle-run/wiggle/pkg/identity"
 	"github.com/wiggle-run/wiggle/pkg/lifecycle"
 	"github.com/wiggle-run/wiggle/pkg/postgres"
 	wirerpc "github.com/wiggle-run/wiggle/pkg/rpc"
@@ -110,6 +112,7 @@ func (s *Service) addShardDuties() error {
 		s.duties = append(s.duties, duty.Duty{Name: "heartbeat", Shard: db.id, Run: heartbeat.New(db, pulse).Run})
 		if s.hub != nil && db.instances {
 			r := relay.New(db.id, db, s.hub, pulse, s.log)
+			r.Tracer = s.cfg.tracer()
 			relays = append(relays, r)
 			s.duties = append(s.duties, duty.Duty{Name: "relay", Shard: db.id, Run: r.Run})
 		}
@@ -125,9 +128,10 @@ const maxMessageBytes = 64 << 20
 
 // addServer makes the server, without services.
 func (s *Service) addServer() (err error) {
-	s.server, err = wirerpc.NewServer(wirerpc.ServerConfig{
+	s.server, err = wirerpc.NewServer(s.cfg.Transport.Server(wirerpc.ServerConfig{
 		Logger: s.log, Telemetry: s.cfg.Telemetry, Release: s.cfg.Release, Ready: s.missing, MaxMessageBytes: maxMessageBytes,
-	})
+		Interceptors: []connect.Interceptor{identity.Receive{}},
+	}))
 	if err == nil {
 		s.server.Health().Set(healthName, false)
 	}

@@ -31,6 +31,7 @@ func (s *Service) addSchedules() error {
 		if err != nil {
 			return fmt.Errorf("make metrics: %w", err)
 		}
+		loop.Tracer = s.cfg.tracer()
 		wake = loop.Wake
 		s.duties = append(s.duties, duty.Duty{Name: "schedules", Shard: s.home.id, Run: loop.Run})
 	}
@@ -41,7 +42,9 @@ func (s *Service) addSchedules() error {
 
 // routers makes clients of the routers.
 func (s *Service) routers() (*routers.Routers, error) {
-	cfg := rpc.ClientConfig{DialContext: s.cfg.DialContext, Telemetry: s.cfg.Telemetry, Release: s.cfg.Release}
+	cfg := s.cfg.Transport.Client(rpc.ClientConfig{
+		DialContext: s.cfg.DialContext, Telemetry: s.cfg.Telemetry, Release: s.cfg.Release,
+	})
 	options, err := rpc.NewClientOptions(cfg)
 	if err != nil {
 		return nil, fmt.Errorf("make clients: %w", err)

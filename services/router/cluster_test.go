@@ -71,7 +71,7 @@ func newCluster(t *testing.T, processes map[string][]int, options ...func(*route
 	}
 	cfg := router.Config{
 		Topology: parse(t, threeShards), DialContext: c.net.DialContext, Release: "test", PayloadBytes: 1 << 20,
-		Logger: testLogger(t),
+		Logger: testLogger(t), AuthOff: true,
 	}
 	for name, shards := range processes {
 		c.startProcess(name, shards...)

@@ -2,17 +2,16 @@ package router
 
 import (
 	"context"
-	"crypto/tls"
 	"errors"
-	"fmt"
 	"log/slog"
 	"net"
-	"net/url"
 	"strings"
 	"time"
 
 	"connectrpc.com/connect"
 
+	"github.com/wiggle-run/wiggle/pkg/bus"
+	"github.com/wiggle-run/wiggle/pkg/lifecycle"
 	"github.com/wiggle-run/wiggle/pkg/process"
 	"github.com/wiggle-run/wiggle/pkg/rpc"
 	"github.com/wiggle-run/wiggle/pkg/settings"
@@ -28,6 +27,8 @@ const (
 	settingInstancesURLs = "WIGGLE_INSTANCES_URLS"
 	settingLeaderURLs    = "WIGGLE_LEADER_URLS"
 	settingSearchURLs    = "WIGGLE_SEARCH_URLS"
+	settingAuthURLs      = "WIGGLE_AUTH_URLS"
+	settingProxies       = "WIGGLE_TRUSTED_PROXIES"
 )
 
 // Defaults of what can be set.
@@ -45,7 +46,8 @@ const (
 	defaultMaxParkedPolls = 20_000
 	defaultPayloadBytes   = 2 << 20
 	defaultMessageBytes   = 16 << 20
-	defaultGrace          = 20 * time.Second
+	defaultAuthCache      = 30 * time.Second
+	defaultAuthGrace      = 15 * time.Minute
 )
 
 // Config is everything that a router needs. A zero field has the default that its comment names.
@@ -59,23 +61,37 @@ type Config struct {
 	// UNIMPLEMENTED.
 	LeaderURLs, SearchURLs []string
 
+	// AuthOff lets everybody do everything. By default every call needs a credential and its permission.
+	AuthOff bool
+	// AuthURLs are the auth processes: http or https URLs. Required unless AuthOff.
+	AuthURLs []string
+	// AuthCache is how long a caller counts as known without asking again: 30 s.
+	AuthCache time.Duration
+	// AuthGrace is how long a caller counts as known while no auth process answers: 15 min.
+	AuthGrace time.Duration
+	// TrustedProxies are networks, such as 10.0.0.0/8, whose word on a caller's address is believed: none.
+	TrustedProxies []string
+	// NATS, if it names servers, brings word of changed credentials sooner than asking for it does.
+	NATS bus.Config
+
 	// Addr is where to listen: 127.0.0.1:8420.
 	Addr string
 	// Listener is used in place of Addr, for example one of an rpc.MemoryNetwork.
 	Listener net.Listener
 	// Inside is a second listener, for services of the same process that call the router over memory.
 	Inside net.Listener
-	// TLS, if set, is spoken on the listener.
-	TLS *tls.Config
+	// Transport is how the router and the other services know each other, and what is spoken. Zero: plain text, and nobody is
+	// known.
+	Transport rpc.Transport
 	// CORSOrigins are the origins whose pages may call from a browser. None: the router's own only.
 	CORSOrigins []string
-	// Interceptors are added to every call, after tracing and before validation: authentication.
+	// Interceptors are added to every call, behind the guard and before validation.
 	Interceptors []connect.Interceptor
+	// ClientInterceptors are added to every call to other services: who the caller is goes along by one.
+	ClientInterceptors []connect.Interceptor
 
 	// DialContext connects to instances processes: TCP.
 	DialContext func(ctx context.Context, network, address string) (net.Conn, error)
-	// ClientTLS is used for https URLs of instances processes.
-	ClientTLS *tls.Config
 	// LookupHost finds the addresses behind a dns+ URL: the system's resolver.
 	LookupHost func(ctx context.Context, host string) ([]string, error)
 	// Connections is how many connections share the calls to one process: 2.
@@ -124,6 +140,7 @@ func (c *Config) Declare(r *settings.Registry) {
 	r.Strings(&c.LeaderURLs, settingLeaderURLs, nil, "URLs of the leader processes, for schedules.",
 		settings.Example("http://10.0.0.6:8440,http://10.0.0.7:8440"))
 	r.Strings(&c.SearchURLs, settingSearchURLs, nil, "URLs of the search processes.", settings.Example("http://10.0.0.8:8450"))
+	c.declareAuth(r)
 	r.Strings(&c.CORSOrigins, "WIGGLE_ROUTER_CORS_ORIGINS", nil,
 		"Origins whose pages may call the router from a browser.", settings.Example("https://ops.example.com"))
 	r.Int(&c.Connections, "WIGGLE_ROUTER_CONNECTIONS", defaultConnections,
@@ -145,9 +162,7 @@ func (c *Config) Declare(r *settings.Registry) {
 		settings.Within(100*time.Millisecond, time.Minute))
 	r.Bytes(&c.PayloadBytes, settingPayloadBytes, defaultPayloadBytes,
 		"How large a payload may be: an input, a context, a result.", settings.Between(1<<10, 64<<20))
-	r.Duration(&c.Grace, "WIGGLE_GRACE", defaultGrace,
-		"How long a process may take to finish what is in flight when it is stopped.",
-		settings.Within(time.Millisecond, 10*time.Minute))
+	process.DeclareGrace(r, &c.Grace)
 }
 
 func (c *Config) setDefaults() {
@@ -164,7 +179,9 @@ func (c *Config) setDefaults() {
 	orDefault(&c.MaxParkedPolls, defaultMaxParkedPolls)
 	orDefault(&c.PayloadBytes, defaultPayloadBytes)
 	orDefault(&c.MaxMessageBytes, max(defaultMessageBytes, int(4*c.PayloadBytes)))
-	orDefault(&c.Grace, defaultGrace)
+	orDefault(&c.Grace, lifecycle.DefaultGrace)
+	orDefault(&c.AuthCache, defaultAuthCache)
+	orDefault(&c.AuthGrace, defaultAuthGrace)
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
 	}
@@ -179,30 +196,18 @@ func orDefault[T comparable](field *T, value T) {
 
 // Check says what is wrong with the settings of a router that has a process to itself. The topology has no say.
 func (c *Config) Check(*topology.Topology) []process.Problem {
-	if len(c.InstancesURLs) == 0 {
-		return []process.Problem{{
-			Where: settingInstancesURLs, Message: "is not set: a router needs the URLs of the instances processes",
-		}}
-	}
 	var found []process.Problem
+	if len(c.InstancesURLs) == 0 {
+		found = append(found, process.Problem{
+			Where: settingInstancesURLs, Message: "is not set: a router needs the URLs of the instances processes",
+		})
+	}
 	for _, configured := range c.InstancesURLs {
-		found = append(found, checkURL(settingInstancesURLs, strings.TrimPrefix(configured, "dns+"))...)
+		found = append(found, process.CheckURLs(settingInstancesURLs, strings.TrimPrefix(configured, "dns+"))...)
 	}
-	for _, configured := range c.LeaderURLs {
-		found = append(found, checkURL(settingLeaderURLs, configured)...)
-	}
-	for _, configured := range c.SearchURLs {
-		found = append(found, checkURL(settingSearchURLs, configured)...)
-	}
-	return found
-}
-
-func checkURL(setting, configured string) []process.Problem {
-	u, err := url.Parse(configured)
-	if err == nil && u.Host != "" && (u.Scheme == "http" || u.Scheme == "https") {
-		return nil
-	}
-	return []process.Problem{{Where: setting, Message: fmt.Sprintf("names %q, which is not an http or https URL", configured)}}
+	found = append(found, process.CheckURLs(settingLeaderURLs, c.LeaderURLs...)...)
+	found = append(found, process.CheckURLs(settingSearchURLs, c.SearchURLs...)...)
+	return append(found, c.checkAuth()...)
 }
 
 func (c *Config) check() error {

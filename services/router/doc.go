@@ -5,6 +5,7 @@
 //	                       |
 //	+----------------------v-----------------------+
 //	| rpc.Server   traces, errors, validation      |
+//	|   guard      who calls, and whether they may |
 //	|   api        splits by shard, merges         |
 //	|     poll     parks and wakes polls           |
 //	|     definitions  brings graphs to shards     |

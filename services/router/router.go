@@ -26,9 +26,11 @@ import (
 	"github.com/wiggle-run/wiggle/services/router/internal/api"
 	"github.com/wiggle-run/wiggle/services/router/internal/backends"
 	"github.com/wiggle-run/wiggle/services/router/internal/definitions"
+	"github.com/wiggle-run/wiggle/services/router/internal/guard"
 	"github.com/wiggle-run/wiggle/services/router/internal/peers"
 	"github.com/wiggle-run/wiggle/services/router/internal/poll"
 	"github.com/wiggle-run/wiggle/services/router/internal/route"
+	"github.com/wiggle-run/wiggle/services/router/internal/scopes"
 	"github.com/wiggle-run/wiggle/services/router/internal/work"
 )
 
@@ -47,6 +49,7 @@ type Router struct {
 	streams   *work.Hub
 	keeper    *definitions.Keeper
 	server    *rpc.Server
+	security  *security
 	started   time.Time
 
 	topologyMu sync.Mutex
@@ -73,15 +76,17 @@ func New(cfg Config) (*Router, error) {
 	r.cluster.Store(route.NewCluster(cfg.Topology))
 	meter := meterOf(cfg)
 
-	clientConfig := rpc.ClientConfig{
-		DialContext: cfg.DialContext, TLS: cfg.ClientTLS, Connections: cfg.Connections, Telemetry: cfg.Telemetry,
-		Release: cfg.Release,
-	}
+	clientConfig := cfg.Transport.Client(rpc.ClientConfig{
+		DialContext: cfg.DialContext, Connections: cfg.Connections, Telemetry: cfg.Telemetry, Release: cfg.Release,
+	})
 	clientOptions, err := rpc.NewClientOptions(clientConfig)
 	if err != nil {
 		return nil, fmt.Errorf("make clients: %w", err)
 	}
-	clientOptions = append(clientOptions, connect.WithGRPC())
+	own := slices.Concat(clientOptions, []connect.ClientOption{connect.WithGRPC()})
+	clientOptions = slices.Concat(own, []connect.ClientOption{
+		connect.WithInterceptors(guard.Forward{}), connect.WithInterceptors(cfg.ClientInterceptors...),
+	})
 	r.http = rpc.NewHTTPClient(clientConfig)
 	r.discovery = backends.Discovery{
 		URLs: cfg.InstancesURLs, Lookup: cfg.LookupHost, Interval: cfg.LookupInterval, Logger: r.logger,
@@ -119,6 +124,9 @@ func New(cfg Config) (*Router, error) {
 	if err != nil {
 		return nil, fmt.Errorf("make metrics: %w", err)
 	}
+	if r.security, err = r.newSecurity(scopes.New(forward, r.cluster.Load, cfg.CallTimeout), own, meter); err != nil {
+		return nil, err
+	}
 	services := api.New(
 		api.Config{
 			CallTimeout: cfg.CallTimeout, FanOutTimeout: cfg.FanOutTimeout,
@@ -134,20 +142,21 @@ func New(cfg Config) (*Router, error) {
 		newPeers(r.http, "search", settingSearchURLs, cfg.SearchURLs, clientOptions, wigglev1connect.NewSearchServiceClient),
 		cfg.CallTimeout)
 	r.server.Mount(wigglev1connect.NewSearchServiceHandler(search, r.server.Options()...))
+	r.mountAuth()
 	return r, nil
 }
 
 // mount makes the server and puts the services on it.
 func (r *Router) mount(services *api.Services, validator *rpc.Validator) (err error) {
-	r.server, err = rpc.NewServer(rpc.ServerConfig{
+	r.server, err = rpc.NewServer(r.cfg.Transport.Server(rpc.ServerConfig{
 		Logger: r.logger, Telemetry: r.cfg.Telemetry, Release: r.cfg.Release, Validator: validator,
-		Interceptors: r.cfg.Interceptors, Ready: r.Missing, CORSOrigins: r.cfg.CORSOrigins, TLS: r.cfg.TLS,
+		Interceptors: r.interceptors(), Wrap: guard.Wrap, Ready: r.Missing, CORSOrigins: r.cfg.CORSOrigins,
 		MaxMessageBytes: r.cfg.MaxMessageBytes,
 		Yielding: []string{
 			wigglev1connect.InstanceServiceStartInstanceProcedure, wigglev1connect.InstanceServiceStartInstancesProcedure,
 		},
 		Refuse: services.Refuse,
-	})
+	}))
 	if err != nil {
 		return fmt.Errorf("make server: %w", err)
 	}
@@ -181,6 +190,7 @@ func newClient(httpClient *http.Client, baseURL string, options []connect.Client
 		Events:    wigglev1connect.NewEventServiceClient(httpClient, baseURL, options...),
 		Shards:    wiggleinternalv1connect.NewShardServiceClient(httpClient, baseURL, options...),
 		Scans:     wiggleinternalv1connect.NewScanServiceClient(httpClient, baseURL, options...),
+		Scopes:    wiggleinternalv1connect.NewScopeServiceClient(httpClient, baseURL, options...),
 	}
 }
 
@@ -240,11 +250,14 @@ func (r *Router) Run(ctx context.Context) error {
 		{Name: "discovery", Run: blocks(func(ctx context.Context) { r.discovery.Run(ctx, updates) })},
 		{Name: "backends", Run: blocks(func(ctx context.Context) { r.set.Run(ctx, updates) })},
 		{Name: "definitions", Run: r.keeper.Run},
+	}
+	components = append(components, r.security.components(r)...)
+	components = append(components, []lifecycle.Component{
 		{Name: "health", Run: blocks(r.reportHealth)},
 		{Name: "polls", Run: blocks(r.poller.Run)},
 		{Name: "streams", Run: blocks(r.streams.Run)},
 		{Name: "server", Run: r.serve},
-	}
+	}...)
 	return lifecycle.Run(ctx, r.cfg.Grace, components...)
 }
 
@@ -265,16 +278,13 @@ func (r *Router) serve(ctx context.Context) error {
 		}
 	}
 	r.logger.InfoContext(ctx, "router serves", slog.String("address", listener.Addr().String()))
-	listeners := []net.Listener{listener}
+	served, left := make(chan error, 2), 1
+	go func() { served <- r.server.Serve(listener) }()
 	if r.cfg.Inside != nil {
-		listeners = append(listeners, r.cfg.Inside)
-	}
-	served := make(chan error, len(listeners))
-	for _, l := range listeners {
-		go func() { served <- r.server.Serve(l) }()
+		left++
+		go func() { served <- r.server.ServeInside(r.cfg.Inside) }()
 	}
 	var err error
-	left := len(listeners)
 	select {
 	case err = <-served:
 		left--

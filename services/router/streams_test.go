@@ -38,7 +38,13 @@ func (c *cluster) work(held ...*wigglev1.TaskLease) *workStream {
 
 func (c *cluster) workBy(client wigglev1connect.WorkerServiceClient, hello *wigglev1.WorkHello) *workStream {
 	c.t.Helper()
-	ctx, leave := context.WithCancel(c.t.Context())
+	return c.workIn(c.t.Context(), client, hello)
+}
+
+// workIn opens a stream whose context carries the headers of its call.
+func (c *cluster) workIn(ctx context.Context, client wigglev1connect.WorkerServiceClient, hello *wigglev1.WorkHello) *workStream {
+	c.t.Helper()
+	ctx, leave := context.WithCancel(ctx)
 	inner, err := client.Work(ctx)
 	if err != nil {
 		leave()

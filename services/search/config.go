@@ -2,17 +2,17 @@ package search
 
 import (
 	"context"
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
 	"net"
-	"net/url"
 	"regexp"
 	"time"
 
 	"go.opentelemetry.io/otel/metric"
 	metricnoop "go.opentelemetry.io/otel/metric/noop"
+	"go.opentelemetry.io/otel/trace"
+	tracenoop "go.opentelemetry.io/otel/trace/noop"
 
 	"github.com/wiggle-run/wiggle/pkg/bus"
 	"github.com/wiggle-run/wiggle/pkg/postgres"
@@ -35,9 +35,6 @@ const (
 const (
 	defaultAddr     = "127.0.0.1:8450"
 	defaultLanguage = "simple"
-	defaultGrace    = 20 * time.Second
-	schemaApply     = "apply"
-	schemaVerify    = "verify"
 )
 
 // Config says what a search process works with. Topology, Listener, NATS and RouterURLs are required; the rest has
@@ -55,8 +52,9 @@ type Config struct {
 	RouterURLs []string
 	// DialContext connects to routers: TCP.
 	DialContext func(ctx context.Context, network, address string) (net.Conn, error)
-	// ClientTLS is used for https URLs of routers.
-	ClientTLS *tls.Config
+	// Transport is how the service and the others know each other, and what is spoken. Zero: plain text, and whoever reaches
+	// the listener may call.
+	Transport rpc.Transport
 	// Language is a text search configuration of PostgreSQL: how texts and queries become words. Empty: simple.
 	Language string
 	// SchemaVerify applies no migration and refuses shards that need one.
@@ -77,7 +75,6 @@ type Config struct {
 
 // Declare declares the settings of a search service on a registry.
 func (c *Config) Declare(r *settings.Registry) {
-	var schemaMode string
 	r.Section("search")
 	r.String(&c.Addr, settingAddr, defaultAddr, "Address and port where the search service listens.")
 	r.String(&c.Language, settingLanguage, defaultLanguage, "How texts and queries become words: a text search configuration of"+
@@ -85,17 +82,8 @@ func (c *Config) Declare(r *settings.Registry) {
 		" leave out frequent words. After a change, wiggle search reindex brings the index up to it.")
 	c.NATS.Declare(r)
 	process.DeclareRouterURLs(r, &c.RouterURLs)
-	// The next two are in the words of the instances service, which declares them too.
-	r.String(&schemaMode, "WIGGLE_SCHEMA_MODE", schemaApply,
-		"Whether a process applies pending migrations when it starts, or only verifies that there are none.",
-		settings.OneOf(schemaApply, schemaVerify))
-	r.Duration(&c.Grace, "WIGGLE_GRACE", defaultGrace,
-		"How long a process may take to finish what is in flight when it is stopped.",
-		settings.Within(time.Millisecond, 10*time.Minute))
-	r.Check(func() error {
-		c.SchemaVerify = schemaMode == schemaVerify
-		return nil
-	})
+	process.DeclareSchemaMode(r, &c.SchemaVerify)
+	process.DeclareGrace(r, &c.Grace)
 }
 
 // languageName is what the names of text search configurations look like.
@@ -113,11 +101,7 @@ func (c *Config) Check(t *topology.Topology) []process.Problem {
 	if len(c.RouterURLs) == 0 {
 		refuse(process.SettingRouterURLs, "is not set: search reads instances through the routers")
 	}
-	for _, configured := range c.RouterURLs {
-		if u, err := url.Parse(configured); err != nil || u.Host == "" || (u.Scheme != "http" && u.Scheme != "https") {
-			refuse(process.SettingRouterURLs, "names %q, which is not an http or https URL", configured)
-		}
-	}
+	found = append(found, process.CheckURLs(process.SettingRouterURLs, c.RouterURLs...)...)
 	if c.Language != "" && !languageName.MatchString(c.Language) {
 		refuse(settingLanguage, "is %q, which is no name of a text search configuration; use simple, english or another that "+
 			"PostgreSQL's \\dF lists", c.Language)
@@ -154,11 +138,21 @@ func (c *Config) setDefaults() {
 	}
 }
 
+// scope names the service's instruments and spans.
+const scope = "github.com/wiggle-run/wiggle/services/search"
+
+func (c *Config) tracer() trace.Tracer {
+	if c.Telemetry.TracerProvider == nil {
+		return tracenoop.Tracer{}
+	}
+	return c.Telemetry.TracerProvider.Tracer(scope)
+}
+
 func (c *Config) meter() metric.Meter {
 	if c.Telemetry.MeterProvider == nil {
 		return metricnoop.Meter{}
 	}
-	return c.Telemetry.MeterProvider.Meter("github.com/wiggle-run/wiggle/services/search")
+	return c.Telemetry.MeterProvider.Meter(scope)
 }
 
 // searchShards are the shards that are served.

@@ -9,6 +9,7 @@ import (
 	"connectrpc.com/connect"
 
 	"github.com/wiggle-run/wiggle/pkg/bus"
+	"github.com/wiggle-run/wiggle/pkg/identity"
 	"github.com/wiggle-run/wiggle/pkg/lifecycle"
 	"github.com/wiggle-run/wiggle/pkg/postgres"
 	wirerpc "github.com/wiggle-run/wiggle/pkg/rpc"
@@ -79,8 +80,9 @@ func (s *Service) wire() error {
 	}
 	delays := &indexer.Delays{}
 	for range indexers {
-		s.indexers = append(s.indexers,
-			indexer.New(s.bus.Follow(indexer.Group), s.source, x, delays, metrics, s.cfg.Logger))
+		one := indexer.New(s.bus.Follow(indexer.Group), s.source, x, delays, metrics, s.cfg.Logger)
+		one.Tracer = s.cfg.tracer()
+		s.indexers = append(s.indexers, one)
 	}
 	var instanceShards []int
 	for _, sh := range living(s.cfg.Topology, topology.RoleInstances) {
@@ -90,9 +92,10 @@ func (s *Service) wire() error {
 	if s.cfg.Settled > 0 {
 		rebuilder.Settled = s.cfg.Settled
 	}
-	s.server, err = wirerpc.NewServer(wirerpc.ServerConfig{
-		Logger: s.cfg.Logger, Telemetry: s.cfg.Telemetry, Release: s.cfg.Release, Ready: s.missing,
-	})
+	s.server, err = wirerpc.NewServer(s.cfg.Transport.Server(wirerpc.ServerConfig{
+		Logger: s.cfg.Logger, Telemetry: s.cfg.Telemetry, Release: s.cfg.Release, Shards: s.states, Ready: s.missing,
+		Interceptors: []connect.Interceptor{identity.Receive{}},
+	}))
 	if err != nil {
 		return fmt.Errorf("search: %w", err)
 	}
@@ -110,10 +113,9 @@ func (s *Service) connect() error {
 		return err
 	}
 	s.closers = append(s.closers, s.bus.Close)
-	client := wirerpc.ClientConfig{
-		DialContext: s.cfg.DialContext, TLS: s.cfg.ClientTLS, Telemetry: s.cfg.Telemetry, Release: s.cfg.Release,
-		MaxMessageBytes: maxAnswerBytes,
-	}
+	client := s.cfg.Transport.Client(wirerpc.ClientConfig{
+		DialContext: s.cfg.DialContext, Telemetry: s.cfg.Telemetry, Release: s.cfg.Release, MaxMessageBytes: maxAnswerBytes,
+	})
 	options, err := wirerpc.NewClientOptions(client)
 	if err != nil {
 		return err
@@ -164,20 +166,22 @@ func (s *Service) serve(ctx context.Context) error {
 	return errors.Join(err, <-served)
 }
 
-// missing says what is missing before the process can do everything.
+// states tells how the search shards are.
+func (s *Service) states() []wirerpc.ShardState {
+	states := make([]wirerpc.ShardState, len(s.shards))
+	for i, v := range s.shards {
+		states[i].Shard = v.id
+		states[i].Ready, states[i].Reason = v.state()
+	}
+	return states
+}
+
+// missing says what is missing beside shards before the process can do everything.
 func (s *Service) missing(context.Context) []string {
-	var missing []string
-	for _, v := range s.shards {
-		ready, reason := v.state()
-		s.server.Health().Set(wirerpc.HealthOfShard(v.id), ready)
-		if !ready {
-			missing = append(missing, fmt.Sprintf("search shard %d: %s", v.id, reason))
-		}
+	if s.bus.Connected() {
+		return nil
 	}
-	if !s.bus.Connected() {
-		missing = append(missing, "NATS does not answer: the index stands still")
-	}
-	return missing
+	return []string{"NATS does not answer: the index stands still"}
 }
 
 // Handler is everything that the process answers.

@@ -364,8 +364,8 @@ func TestStartsWithoutTheRest(t *testing.T) {
 	s.start()
 	s.until("it waits for home", func() bool {
 		said := s.readyz()
-		return strings.Contains(said, "search shard 20: new database, waiting for an instances process") &&
-			strings.Contains(said, "search shard 21: ") && strings.Contains(said, "NATS does not answer") && !strings.Contains(said, "127.0.0.1")
+		return strings.Contains(said, "shard 20: new database, waiting for an instances process") &&
+			strings.Contains(said, "shard 21: ") && strings.Contains(said, "NATS does not answer") && !strings.Contains(said, "127.0.0.1")
 	})
 	s.claimHome()
 	s.until("it serves the shard that is there", func() bool {

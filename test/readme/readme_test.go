@@ -3,7 +3,6 @@
 package readme
 
 import (
-	"bufio"
 	"bytes"
 	"context"
 	"encoding/json"
@@ -17,22 +16,15 @@ import (
 
 	"github.com/wiggle-run/wiggle/internal/testcluster"
 	wiggle "github.com/wiggle-run/wiggle/sdk/go"
+	"github.com/wiggle-run/wiggle/test/pages"
 )
 
-// block returns the README's fenced blocks of a language.
-func blocks(t *testing.T, language string) []string {
+// blocks are the README's.
+func blocks(t *testing.T) []pages.Block {
 	t.Helper()
-	text, err := os.ReadFile("../../README.md")
+	found, err := pages.Read("../../README.md")
 	if err != nil {
 		t.Fatal(err)
-	}
-	var found []string
-	for _, part := range strings.Split(string(text), "\n```"+language+"\n")[1:] {
-		block, _, ok := strings.Cut(part, "\n```")
-		if !ok {
-			t.Fatal("a block of the README is not closed")
-		}
-		found = append(found, block+"\n")
 	}
 	return found
 }
@@ -45,7 +37,7 @@ func TestProgram(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, program, _ := strings.Cut(string(source), "package main\n")
-	if got := blocks(t, "go")[0]; got != "package main\n"+program {
+	if got := pages.In(blocks(t), "go")[0]; got != "package main\n"+program {
 		t.Error("the README's first program is not examples/greeting/main.go from its package clause on")
 	}
 	if n := strings.Count(program, "\n"); n > 55 {
@@ -80,21 +72,15 @@ func serve(t *testing.T) string {
 	return strings.TrimPrefix(cluster.URL(), "http://")
 }
 
-// commands returns the README's commands that begin with a word, on one line each,
-// sent to the given address.
+// commands returns the README's commands that begin with a word, sent to the given address.
 func commands(t *testing.T, word, address string) []string {
 	t.Helper()
-	var found []string
-	for _, block := range blocks(t, "sh") {
-		s := bufio.NewScanner(strings.NewReader(strings.ReplaceAll(block, "\\\n", " ")))
-		for s.Scan() {
-			if strings.HasPrefix(s.Text(), word) {
-				found = append(found, strings.ReplaceAll(s.Text(), "127.0.0.1:8420", address))
-			}
-		}
-	}
+	found := pages.Commands(blocks(t), word)
 	if len(found) == 0 {
 		t.Fatalf("the README has no %s", word)
+	}
+	for i := range found {
+		found[i] = strings.ReplaceAll(found[i], "127.0.0.1:8420", address)
 	}
 	return found
 }
@@ -104,12 +90,12 @@ func TestCurl(t *testing.T) {
 	t.Parallel()
 	address := serve(t)
 	var answers []map[string]any
-	for _, command := range commands(t, "curl ", address) {
+	for _, command := range commands(t, "curl", address) {
 		req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "", http.NoBody)
 		if err != nil {
 			t.Fatal(err)
 		}
-		words := split(t, command)
+		words := pages.Words(command)
 		for i := 1; i < len(words); i++ {
 			switch word := words[i]; word {
 			case "-s":
@@ -152,31 +138,17 @@ func TestCurl(t *testing.T) {
 	}
 }
 
-// split takes a command line apart: words, and single-quoted text as it is.
-func split(t *testing.T, line string) []string {
-	t.Helper()
-	var words []string
-	for i, part := range strings.Split(line, "'") {
-		if i%2 == 1 {
-			words = append(words, part)
-			continue
-		}
-		words = append(words, strings.Fields(part)...)
-	}
-	return words
-}
-
 // TestBufCurl runs the README's buf curl commands with the buf that BUF names; `make
 // readme` builds it and sets BUF.
 func TestBufCurl(t *testing.T) {
 	t.Parallel()
 	buf := os.Getenv("BUF")
 	address := serve(t)
-	for _, command := range commands(t, "buf curl ", address) {
+	for _, command := range commands(t, "buf curl", address) {
 		if buf == "" {
 			continue // the command is there and well formed; its run is make readme's
 		}
-		words := split(t, command)
+		words := pages.Words(command)
 		cmd := exec.CommandContext(t.Context(), buf, words[1:]...)
 		cmd.Dir = t.TempDir()
 		var stdout, stderr bytes.Buffer

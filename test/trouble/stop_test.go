@@ -119,8 +119,14 @@ func TestGracefulStop(t *testing.T) {
 
 func waitProcesses(ctx context.Context, t *testing.T, c *cluster.Cluster, n int) {
 	t.Helper()
+	waitProcessesAt(ctx, t, c.RouterURL(), n)
+}
+
+// waitProcessesAt waits until a router finds every shard served by so many processes.
+func waitProcessesAt(ctx context.Context, t *testing.T, routerURL string, n int) {
+	t.Helper()
 	if _, err := until(ctx, func() error {
-		states, err := shardStates(ctx, c.RouterURL())
+		states, err := shardStates(ctx, routerURL)
 		if err != nil {
 			return err
 		}

@@ -107,10 +107,16 @@ func (s *Stack) dataMajor() int {
 // searchShard holds the documents of the search index. Its number leaves room for instance shards, which may become more.
 const searchShard = 100
 
+// authShard is the number of the shard that holds the accounts.
+const authShard = 200
+
 // databaseName is a shard's database.
 func databaseName(shard int) string {
-	if shard == searchShard {
+	switch shard {
+	case searchShard:
 		return "wiggle_search"
+	case authShard:
+		return "wiggle_auth"
 	}
 	return fmt.Sprintf("wiggle_s%d", shard)
 }
@@ -121,7 +127,7 @@ func (s *Stack) createDatabases(ctx context.Context) error {
 	for shard := range s.opts.Shards {
 		shards = append(shards, shard)
 	}
-	for _, shard := range append(shards, searchShard) {
+	for _, shard := range append(shards, searchShard, authShard) {
 		name := databaseName(shard)
 		if err := s.server.CreateDatabase(ctx, name); err != nil {
 			return err
@@ -143,9 +149,11 @@ func (s *Stack) describe() error {
 		roles := topology.Roles{topology.RoleInstances}
 		switch d.Shard {
 		case 0:
-			roles = append(roles, topology.RoleHome, topology.RoleAuth)
+			roles = append(roles, topology.RoleHome)
 		case searchShard:
 			roles = topology.Roles{topology.RoleSearch}
+		case authShard:
+			roles = topology.Roles{topology.RoleAuth}
 		}
 		shard := topology.DocumentShard{
 			ID: d.Shard, State: topology.StateActive, Roles: roles,

@@ -13,6 +13,8 @@ import (
 	"syscall"
 	"time"
 
+	"go.opentelemetry.io/otel/trace"
+
 	"github.com/wiggle-run/wiggle/internal/app"
 	"github.com/wiggle-run/wiggle/internal/demo"
 	"github.com/wiggle-run/wiggle/internal/devstack"
@@ -42,6 +44,8 @@ type Options struct {
 	Replicas int
 	// Workers is how many workers serve the sample workflow, each with Concurrency handlers.
 	Workers, Concurrency int
+	// Auth is whether callers need a credential and permissions, as in production. Else everybody may do everything.
+	Auth bool
 	// Durable is whether commits are flushed to disk.
 	Durable bool
 	// LogLevel is the least level that the services log, to Progress.
@@ -64,7 +68,9 @@ type Stack struct {
 	Databases []Database
 	// NATSURL is where NATS, which carries the event log, takes connections; NATSDir is where it keeps it.
 	NATSURL, NATSDir string
-	// Client talks to the router over the network, as any other client would.
+	// AdminName and AdminPasswordFile are the administrator's, with Options.Auth.
+	AdminName, AdminPasswordFile string
+	// Client talks to the router over the network, as any other client would. With Options.Auth it is the administrator's.
 	Client *wiggle.Client
 	// Shop has the handlers of the sample workflow, which is registered as Workflow.
 	Shop     *demo.Shop
@@ -79,6 +85,7 @@ type Stack struct {
 	replicas []*devstack.Server
 	topology *topology.Topology
 	logger   *slog.Logger
+	tracers  trace.TracerProvider
 }
 
 // Database is one shard's.
@@ -161,22 +168,24 @@ func (s *Stack) serve(ctx context.Context, began time.Time) error {
 		return err
 	}
 	s.logger = equipment.Logger
+	authConfig, err := s.authConfig()
+	if err != nil {
+		return err
+	}
 	all, err := app.NewAll(app.Services{
 		Topology:  s.topology,
-		Router:    router.Config{Listener: s.listener, Grace: grace},
+		Router:    router.Config{AuthOff: !s.opts.Auth, Listener: s.listener, Grace: grace},
 		Instances: instances.Config{Grace: grace},
 		Leader:    leader.Config{NATS: bus.Config{URLs: []string{s.NATSURL}}, Grace: grace},
 		Search:    search.Config{NATS: bus.Config{URLs: []string{s.NATSURL}}, Grace: grace},
+		Auth:      authConfig,
 	}, equipment)
 	if err != nil {
 		return err
 	}
 	all.Router.Mount("GET /metrics", equipment.Metrics)
-	s.Client, err = wiggle.Dial(s.URL, wiggle.WithLogger(s.logger), wiggle.WithTracerProvider(equipment.Telemetry.TracerProvider))
-	if err != nil {
-		return err
-	}
-	defer s.Client.Close()
+	s.tracers = equipment.Telemetry.TracerProvider
+	defer s.closeClient()
 
 	ctx, finish := context.WithCancel(ctx)
 	defer finish()
@@ -211,6 +220,9 @@ func (s *Stack) workerLogger() *slog.Logger {
 // register waits until the router has every shard and makes the sample workflow known.
 func (s *Stack) register(ctx context.Context) error {
 	if err := s.awaitReady(ctx); err != nil {
+		return err
+	}
+	if err := s.dial(ctx); err != nil {
 		return err
 	}
 	var err error

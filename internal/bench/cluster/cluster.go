@@ -8,6 +8,7 @@ package cluster
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"io"
 	"os"
@@ -39,6 +40,7 @@ const (
 	processLeader    = "leader"
 	processSearch    = "search"
 	processNATS      = "nats"
+	processAuth      = "auth"
 )
 
 // Config says what to bring up.
@@ -49,7 +51,8 @@ type Config struct {
 	DatabaseURLs []string
 	// Shards and Instances are how many databases and instances processes it has.
 	Shards, Instances int
-	// With are services that run beside those that work needs: WithLeader, WithSearch.
+	// With are services that run beside those that work needs: WithLeader, WithSearch,
+	// WithAuth.
 	With []string
 	// LoggedEvents is how many entries the event log of each shard has before the leader starts.
 	LoggedEvents int
@@ -86,15 +89,18 @@ type Cluster struct {
 	server       *devstack.Server // nil where the cluster is not ours
 	databaseURLs []string
 	topology     string // the document
+	key          string // by which the services know each other
 	services     []*child.Process
 	workers      *workers
 	collector    *collector // nil without tracing
-	temporary    bool
+	// adminPassword is the auth service's administrator's, and apiKey what the bench and its workers show, where there is one.
+	adminPassword, apiKey string
+	temporary             bool
 }
 
 // Open brings up PostgreSQL, or finds what was named.
 func Open(ctx context.Context, cfg Config) (*Cluster, error) {
-	c := &Cluster{cfg: cfg, URL: cfg.Server, databaseURLs: cfg.DatabaseURLs}
+	c := &Cluster{cfg: cfg, URL: cfg.Server, databaseURLs: cfg.DatabaseURLs, key: rand.Text() + rand.Text()}
 	if err := c.open(ctx); err != nil {
 		return nil, errors.Join(err, c.Close(ctx))
 	}

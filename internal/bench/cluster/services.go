@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/wiggle-run/wiggle/internal/bench/child"
+	"github.com/wiggle-run/wiggle/pkg/process"
 	"github.com/wiggle-run/wiggle/pkg/topology"
 )
 
@@ -22,9 +23,11 @@ func (c *Cluster) environment(more ...string) []string {
 	environ := slices.DeleteFunc(slices.Clone(c.cfg.Environ), func(kv string) bool {
 		name, _, _ := strings.Cut(kv, "=")
 		switch name {
-		case topology.EnvTopology, topology.EnvDatabaseURL, "WIGGLE_SERVER", "WIGGLE_ROUTER_ADDR", "WIGGLE_INSTANCES_ADDR",
+		case topology.EnvTopology, topology.EnvDatabaseURL, "WIGGLE_SERVER", "WIGGLE_AUTH", "WIGGLE_AUTH_URLS", "WIGGLE_AUTH_ADDR",
+			"WIGGLE_AUTH_ADMIN_NAME", "WIGGLE_AUTH_ADMIN_PASSWORD", "WIGGLE_ROUTER_ADDR", "WIGGLE_INSTANCES_ADDR",
 			"WIGGLE_INSTANCES_URLS", "WIGGLE_INSTANCES_SHARDS", "WIGGLE_LEADER_ADDR", "WIGGLE_LEADER_URLS", "WIGGLE_SEARCH_ADDR",
-			"WIGGLE_SEARCH_URLS", "WIGGLE_NATS_URLS", "WIGGLE_NATS_CREDENTIALS", "WIGGLE_ROUTER_URLS", envPprof:
+			"WIGGLE_SEARCH_URLS", "WIGGLE_NATS_URLS", "WIGGLE_NATS_CREDENTIALS", "WIGGLE_ROUTER_URLS",
+			process.SettingServiceKey, "WIGGLE_SERVICE_KEY_FILE", envPprof:
 			return true
 		}
 		if c.collector != nil && telemetrySetting(name) {
@@ -42,6 +45,11 @@ func (c *Cluster) environment(more ...string) []string {
 	if c.collector != nil {
 		environ = append(environ, c.collector.environment(c.cfg.TraceRatio)...)
 	}
+	environ = append(environ, process.SettingServiceKey+"="+c.key)
+	if c.cfg.Server == "" { // that behind Server has its own
+		environ = slices.DeleteFunc(environ, func(kv string) bool { return strings.HasPrefix(kv, envAPIKey) })
+		environ = append(environ, envAPIKey+"="+c.apiKey)
+	}
 	return append(environ, more...)
 }
 
@@ -50,7 +58,7 @@ func (c *Cluster) StartServices(ctx context.Context) error {
 	if c.cfg.Server != "" {
 		return c.awaitReady(ctx)
 	}
-	const others = 6 // the router, leader, search and NATS, with where profiles are offered
+	const others = 8 // the router, auth, leader, search and NATS, with where profiles are offered
 	ports, err := child.FreePorts(2*c.cfg.Instances + 2 + others)
 	if err != nil {
 		return err
@@ -68,6 +76,10 @@ func (c *Cluster) StartServices(ctx context.Context) error {
 			return err
 		}
 	}
+	environ, err := c.startAuth(address)
+	if err != nil {
+		return err
+	}
 	addr := address()
 	c.URL = "http://" + addr
 	var f followers
@@ -77,11 +89,15 @@ func (c *Cluster) StartServices(ctx context.Context) error {
 	if c.cfg.with(WithSearch) {
 		f.search, f.nats = address(), address()
 	}
-	environ := append(f.routerEnvironment(), "WIGGLE_ROUTER_ADDR="+addr, "WIGGLE_INSTANCES_URLS="+strings.Join(urls, ","))
+	environ = append(environ, f.routerEnvironment()...)
+	environ = append(environ, "WIGGLE_ROUTER_ADDR="+addr, "WIGGLE_INSTANCES_URLS="+strings.Join(urls, ","))
 	if err := c.startService(processRouter, "", address(), environ...); err != nil {
 		return err
 	}
 	if err := c.awaitReady(ctx); err != nil {
+		return err
+	}
+	if err := c.makeKey(ctx); err != nil {
 		return err
 	}
 	if c.cfg.LoggedEvents > 0 {

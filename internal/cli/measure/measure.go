@@ -104,7 +104,8 @@ func (f *benchFlags) declare(cmd *cobra.Command) {
 	flags.IntVar(&f.LoggedEvents, "logged-events", 0,
 		"fill each shard's event log with so many entries first, half of them beyond their retention, and follow it meanwhile")
 	flags.StringSliceVar(&f.With, "with", nil,
-		"also run leader and search, of a cluster of our own; leader relays events only with search, which has NATS beside it")
+		"also run leader, search, auth, of a cluster of our own; leader relays events only with search, which has NATS beside it;"+
+			" with auth callers are checked")
 	flags.Float64Var(&f.TraceRatio, "trace", 0,
 		"part of traces that services sample and export, 0.01 for one in a hundred (default none)")
 	flags.IntVar(&f.Concurrency, "concurrency", 0, "handlers at a time in each worker (default 1000)")

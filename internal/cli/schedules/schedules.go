@@ -108,7 +108,7 @@ func (p *program) printUpcoming(s *wiggle.KeptSchedule) {
 func (p *program) dueAt(s *wiggle.KeptSchedule, t time.Time) string {
 	text := p.When(t)
 	zone, err := time.LoadLocation(s.TimeZone)
-	if s.TimeZone == "" || err != nil || t.In(zone).Format(time.RFC3339) == t.In(p.In()).Format(time.RFC3339) {
+	if s.TimeZone == "" || err != nil || t.In(zone).Format(time.RFC3339) == t.In(p.Location()).Format(time.RFC3339) {
 		return text
 	}
 	return text + "  (" + t.In(zone).Format("Mon 15:04:05 MST") + ")"

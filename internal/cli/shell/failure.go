@@ -9,13 +9,15 @@ import (
 
 // The exit codes, as `wiggle help exit-codes` tells them.
 const (
-	ExitOK          = 0
-	ExitFailure     = 1
-	ExitUsage       = 2
-	ExitNotFound    = 3
-	ExitUnavailable = 4
-	ExitNotWell     = 5
-	ExitInterrupted = 130
+	ExitOK              = 0
+	ExitFailure         = 1
+	ExitUsage           = 2
+	ExitNotFound        = 3
+	ExitUnavailable     = 4
+	ExitNotWell         = 5
+	ExitUnauthenticated = 6
+	ExitDenied          = 7
+	ExitInterrupted     = 130
 )
 
 // Failure is an error that says itself how to end.

@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/wiggle-run/wiggle/internal/cli/credentials"
 	wiggle "github.com/wiggle-run/wiggle/sdk/go"
 )
 
@@ -16,6 +17,10 @@ import (
 type Shell struct {
 	// WithClient runs a command against the router. WithClientFor is for what takes long: without --timeout it has no end.
 	WithClient, WithClientFor func(cmd *cobra.Command, do func(ctx context.Context, c *wiggle.Client) error) error
+	// WithKey is WithClient with this API key, or token of a session, in place of the program's own; empty shows none.
+	WithKey func(cmd *cobra.Command, key string, do func(ctx context.Context, c *wiggle.Client) error) error
+	// Sessions are those that `wiggle login` has begun.
+	Sessions func() *credentials.Store
 	// Server is the URL of the router, Namespace what --namespace says: empty if it was not given.
 	Server, Namespace func() string
 	// Environ is the program's environment.
@@ -25,14 +30,19 @@ type Shell struct {
 	PrintJSON func(document any) error
 	// Out is where text goes, Err what is said beside it.
 	Out, Err func() io.Writer
+	// In is where answers come from, Interactive tells whether that is a terminal. ReadSecret reads a line there without
+	// showing it.
+	In          func() io.Reader
+	Interactive func() bool
+	ReadSecret  func() (string, error)
 	// Colours tells whether found words may stand out where text goes.
 	Colours func() bool
 	// NewBar makes a bar for something long.
 	NewBar func() *Bar
-	// Now is the time. When shows an instant in the reader's time zone, In.
-	Now  func() time.Time
-	When func(t time.Time) string
-	In   func() *time.Location
+	// Now is the time. When shows an instant in the reader's time zone, Location.
+	Now      func() time.Time
+	When     func(t time.Time) string
+	Location func() *time.Location
 	// PayloadText is a payload for people.
 	PayloadText func(v wiggle.Payload) string
 	// ReadFile reads a file, or standard input (-); ReadInput the value of an --input.

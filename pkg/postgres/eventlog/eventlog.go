@@ -57,6 +57,8 @@ type Entry struct {
 	Type, Node, Key     string
 	Time                time.Time
 	Payload             []byte
+	// Trace is the span that wrote it, as a W3C traceparent; empty if it was not sampled.
+	Trace string
 }
 
 // Page is what one reading found.
@@ -106,7 +108,8 @@ const (
 from (select case when is_called then last_value else 0 end as last from events_seq) s`
 	readOldest   = `select pg_snapshot_xmin(pg_current_snapshot())::text::bigint`
 	readEntries  = `select ` + entryColumns + ` from events where seq > $1 order by seq limit $2`
-	entryColumns = `seq, instance_id, revision, version, namespace, workflow, type, node, key, recorded_at, payload`
+	entryColumns = `seq, instance_id, revision, version, namespace, workflow, type, node, key, recorded_at, payload,
+	coalesce(trace, '')`
 )
 
 // look is what a look at the shard found. life is the time since which the server counts, which it counts anew from after
@@ -125,7 +128,8 @@ func (r *Reader) Read(ctx context.Context, after int64, limit int) (Page, error)
 	var entries []Entry
 	full := false
 	batch := &pgx.Batch{}
-	l.queue(batch, r.known())
+	known := r.known()
+	l.queue(batch, known.last)
 	batch.Queue(noScans)
 	batch.Queue(readEntries, after, limit).Query(func(rows pgx.Rows) (err error) {
 		entries, full, err = scan(rows, limit)
@@ -134,7 +138,8 @@ func (r *Reader) Read(ctx context.Context, after int64, limit int) (Page, error)
 	if err := r.pool.SendBatch(ctx, batch).Close(); err != nil {
 		return Page{}, fmt.Errorf("read events: %w", err)
 	}
-	decided := r.take(l)
+	// What another look has found since is not true of these entries, which were read before.
+	decided := r.take(l, known)
 	// A number behind the end was never given, or was lost with a server: what follows the end is new.
 	page := Page{Entries: entries, UpTo: min(after, l.last), More: full, Undecided: l.last > max(decided, after)}
 	for i, e := range entries {
@@ -159,30 +164,40 @@ func (r *Reader) Decided(ctx context.Context) (int64, error) {
 func (r *Reader) Look(ctx context.Context) (decided, last int64, err error) {
 	var l look
 	batch := &pgx.Batch{}
-	l.queue(batch, r.known())
+	known := r.known()
+	l.queue(batch, known.last)
 	if err := r.pool.SendBatch(ctx, batch).Close(); err != nil {
 		return 0, 0, fmt.Errorf("look at the end of the events: %w", err)
 	}
-	return r.take(l), l.last, nil
+	return r.take(l, known), l.last, nil
 }
 
-// known is the last number that needs no fence any more.
-func (r *Reader) known() int64 {
+// knowledge is what a reader knew when a look began: up to which number all was decided, in which life of the server, and
+// the last number that needs no fence any more.
+type knowledge struct{ life, decided, last int64 }
+
+// known is what the reader knows.
+func (r *Reader) known() knowledge {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	k := knowledge{life: r.life, decided: r.decided, last: r.decided}
 	if n := len(r.fences); n > 0 {
-		return r.fences[n-1].last
+		k.last = r.fences[n-1].last
 	}
-	return r.decided
+	return k
 }
 
-// take takes in what a look found and tells up to which number all is decided. Looks may come in another order than they
-// were made.
-func (r *Reader) take(l look) int64 {
+// take takes in what a look found and tells up to which number all was decided when it was made: by what was known before
+// it, and by itself. Looks may come in another order than they were made, and one that was made later may know more.
+func (r *Reader) take(l look, before knowledge) int64 {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if l.life != r.life {
 		r.life, r.fences, r.decided = l.life, nil, 0
+	}
+	decided := int64(0)
+	if before.life == l.life {
+		decided = before.decided
 	}
 	if n := len(r.fences); l.id > 0 && l.last > r.decided && (n == 0 || l.last > r.fences[n-1].last) {
 		f := fence{l.last, l.id}
@@ -198,10 +213,11 @@ func (r *Reader) take(l look) int64 {
 	passed := 0
 	for passed < len(r.fences) && r.fences[passed].id <= l.oldest {
 		r.decided = r.fences[passed].last
+		decided = r.decided
 		passed++
 	}
 	r.fences = r.fences[passed:]
-	return r.decided
+	return decided
 }
 
 // scan reads entries until there are so many, or many bytes of them.
@@ -211,7 +227,7 @@ func scan(rows pgx.Rows, limit int) (entries []Entry, full bool, err error) {
 		var e Entry
 		var at pgtype.Timestamptz
 		if err := rows.Scan(&e.Seq, &e.Instance, &e.Revision, &e.Version, &e.Namespace, &e.Workflow, &e.Type, &e.Node, &e.Key,
-			&at, &e.Payload); err != nil {
+			&at, &e.Payload, &e.Trace); err != nil {
 			return nil, false, err
 		}
 		e.Time = at.Time

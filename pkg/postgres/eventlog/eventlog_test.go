@@ -21,8 +21,10 @@ import (
 
 func TestMain(m *testing.M) { pgtest.Main(m) }
 
-// migration is what makes the table, which the instances service owns.
-const migration = "../../../services/instances/migrations/00002_events.sql"
+// migrations are what makes the table, which the instances service owns.
+var migrations = []string{
+	"../../../services/instances/migrations/00002_events.sql", "../../../services/instances/migrations/00003_events_trace.sql",
+}
 
 // open makes a database with the log, and a table of instances whose rows writers lock.
 func open(t testing.TB) *postgres.Pool {
@@ -35,14 +37,18 @@ func open(t testing.TB) *postgres.Pool {
 // openOn is open in a database of the caller's.
 func openOn(t testing.TB, database func() *postgres.Pool) *postgres.Pool {
 	t.Helper()
-	text, err := os.ReadFile(migration)
-	if err != nil {
-		t.Fatal(err)
+	var all strings.Builder
+	for _, migration := range migrations {
+		text, err := os.ReadFile(migration)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, up, _ := strings.Cut(string(text), "-- +goose Up")
+		up, _, _ = strings.Cut(up, "-- +goose Down")
+		all.WriteString(up)
 	}
-	_, up, _ := strings.Cut(string(text), "-- +goose Up")
-	up, _, _ = strings.Cut(up, "-- +goose Down")
 	pool := database()
-	run(t, pool, up+"; create table counters (id integer primary key, n integer not null); insert into counters select g, 0 from generate_series(1, 8) g")
+	run(t, pool, all.String()+"; create table counters (id integer primary key, n integer not null); insert into counters select g, 0 from generate_series(1, 8) g")
 	return pool
 }
 

@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"net/http"
@@ -29,6 +30,8 @@ type Config struct {
 	Processes int
 	// Down are shards whose servers are not started.
 	Down []int
+	// Routers is how many routers there are. 0: 1.
+	Routers int
 	// Leaders is how many leader processes stand by.
 	Leaders int
 	// Search adds a search process with a shard of its own, and NATS, which carries the event log.
@@ -44,8 +47,9 @@ type Cluster struct {
 	Dir string
 	// Databases are the servers by shard.
 	Databases []*Database
-	// Instances are the instances processes, Router the router.
+	// Instances are the instances processes, Routers the routers, of which Router is the first.
 	Instances []*Process
+	Routers   []*Process
 	Router    *Process
 	// Leaders are the leader processes. Search and NATS are nil where there are none.
 	Leaders      []*Process
@@ -55,7 +59,8 @@ type Cluster struct {
 	// Topology describes the shards.
 	Topology *topology.Topology
 
-	routerURL     string
+	key           string // by which its services know each other
+	routerURLs    []string
 	instancesURLs []string
 	leaderURLs    []string
 	processes     []*Process
@@ -70,7 +75,7 @@ func Start(ctx context.Context, cfg Config) (*Cluster, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &Cluster{Dir: dir}
+	c := &Cluster{Dir: dir, key: rand.Text() + rand.Text()}
 	if err := os.Chmod(dir, 0o755); err != nil { //nolint:gosec // data below is 0700
 		return nil, err
 	}
@@ -85,7 +90,8 @@ func (c *Cluster) start(ctx context.Context, cfg Config) error {
 	if cfg.Search {
 		shards++
 	}
-	ports, err := choosePorts(shards + cfg.Processes + cfg.Leaders + 3)
+	routers := max(cfg.Routers, 1)
+	ports, err := choosePorts(shards + routers + cfg.Processes + cfg.Leaders + 2)
 	if err != nil {
 		return err
 	}
@@ -102,12 +108,16 @@ func (c *Cluster) start(ctx context.Context, cfg Config) error {
 		ports = ports[1:]
 		return "127.0.0.1:" + strconv.Itoa(port)
 	}
-	routerConfig := serviceConfig{Address: address(), Topology: doc}
-	c.routerURL = "http://" + routerConfig.Address
+	routerConfig := serviceConfig{Topology: doc, Key: c.key}
+	addresses := make([]string, routers)
+	for i := range addresses {
+		addresses[i] = address()
+		c.routerURLs = append(c.routerURLs, "http://"+addresses[i])
+	}
 	for i := range cfg.Processes {
 		at := address()
 		c.instancesURLs = append(c.instancesURLs, "http://"+at)
-		p, err := c.startService("instances-"+strconv.Itoa(i), roleInstances, serviceConfig{Address: at, Topology: doc})
+		p, err := c.startService("instances-"+strconv.Itoa(i), roleInstances, serviceConfig{Address: at, Topology: doc, Key: c.key})
 		if err != nil {
 			return err
 		}
@@ -117,13 +127,25 @@ func (c *Cluster) start(ctx context.Context, cfg Config) error {
 	if err := c.startFollowers(cfg, doc, address, &routerConfig); err != nil {
 		return err
 	}
-	c.Router, err = c.startService("router", roleRouter, routerConfig)
-	return err
+	for i, at := range addresses {
+		name := "router"
+		if i > 0 {
+			name += "-" + strconv.Itoa(i)
+		}
+		routerConfig.Address = at
+		p, err := c.startService(name, roleRouter, routerConfig)
+		if err != nil {
+			return err
+		}
+		c.Routers = append(c.Routers, p)
+	}
+	c.Router = c.Routers[0]
+	return nil
 }
 
 // startFollowers starts what the hot path does not need: NATS, leaders, search.
 func (c *Cluster) startFollowers(cfg Config, doc topology.Document, address func() string, router *serviceConfig) (err error) {
-	common := serviceConfig{Topology: doc, Routers: []string{c.routerURL}}
+	common := serviceConfig{Topology: doc, Routers: c.routerURLs, Key: c.key}
 	if cfg.Search {
 		at := address()
 		c.NATSURL, c.NATSDir = "nats://"+at, filepath.Join(c.Dir, "nats")
@@ -156,6 +178,9 @@ func (c *Cluster) startService(name, role string, cfg any) (*Process, error) {
 	p, err := c.NewProcess(name, role, cfg)
 	if err != nil {
 		return nil, err
+	}
+	if service, ok := cfg.(serviceConfig); ok {
+		p.URL = "http://" + service.Address
 	}
 	return p, p.Start()
 }
@@ -199,8 +224,11 @@ func (c *Cluster) startDatabases(ctx context.Context, cfg Config, ports []int) (
 	return doc, errors.Join(errs...)
 }
 
-// RouterURL is where the router answers.
-func (c *Cluster) RouterURL() string { return c.routerURL }
+// RouterURL is where the first router answers, RouterURLs where each does.
+func (c *Cluster) RouterURL() string { return c.routerURLs[0] }
+
+// RouterURLs are where the routers answer.
+func (c *Cluster) RouterURLs() []string { return c.routerURLs }
 
 // InstancesURL is where the i-th instances process answers.
 func (c *Cluster) InstancesURL(i int) string { return c.instancesURLs[i] }
@@ -211,7 +239,7 @@ func (c *Cluster) LeaderURL(i int) string { return c.leaderURLs[i] }
 // WaitReady waits until the router finds every shard served.
 func (c *Cluster) WaitReady(ctx context.Context) error {
 	for {
-		req, err := http.NewRequestWithContext(ctx, http.MethodGet, c.routerURL+"/readyz", nil)
+		req, err := http.NewRequestWithContext(ctx, http.MethodGet, c.RouterURL()+"/readyz", nil)
 		if err != nil {
 			return err
 		}

@@ -19,6 +19,8 @@ import (
 type Process struct {
 	// Name is for people.
 	Name string
+	// URL is where a service answers; empty for what is none.
+	URL string
 
 	role, config, logFile string
 

@@ -16,6 +16,7 @@ import (
 	"github.com/wiggle-run/wiggle/internal/devstack"
 	"github.com/wiggle-run/wiggle/pkg/bus"
 	"github.com/wiggle-run/wiggle/pkg/lifecycle"
+	"github.com/wiggle-run/wiggle/pkg/rpc"
 	"github.com/wiggle-run/wiggle/pkg/topology"
 	"github.com/wiggle-run/wiggle/services/instances"
 	"github.com/wiggle-run/wiggle/services/leader"
@@ -103,6 +104,13 @@ type serviceConfig struct {
 	// URLs, for leader and search.
 	Routers []string `json:"routers,omitempty"`
 	NATS    []string `json:"nats,omitempty"`
+	// Key is by what the services know each other.
+	Key string `json:"key"`
+}
+
+// transport is that of a service which only services may call; a router is for everybody.
+func (c *serviceConfig) transport() rpc.Transport {
+	return rpc.Transport{ServiceKeys: []string{c.Key}, RequireService: true}
 }
 
 // natsConfig configures the NATS server.
@@ -136,12 +144,12 @@ func prepare(ctx context.Context, config []byte) (c serviceConfig, top *topology
 }
 
 func runInstances(ctx context.Context, config []byte, log *slog.Logger) error {
-	_, top, listener, err := prepare(ctx, config)
+	c, top, listener, err := prepare(ctx, config)
 	if err != nil {
 		return err
 	}
 	s, err := instances.New(instances.Config{
-		Topology: top, Listener: listener, PoolSize: poolSize, Grace: grace, Release: "test", Logger: log,
+		Topology: top, Listener: listener, Transport: c.transport(), PoolSize: poolSize, Grace: grace, Release: "test", Logger: log,
 	})
 	if err != nil {
 		return err
@@ -155,8 +163,9 @@ func runRouter(ctx context.Context, config []byte, log *slog.Logger) error {
 		return err
 	}
 	r, err := router.New(router.Config{
+		AuthOff:  true,
 		Topology: top, InstancesURLs: c.Instances, LeaderURLs: c.Leaders, SearchURLs: c.Search,
-		Listener: listener, Grace: grace, Release: "test", Logger: log,
+		Listener: listener, Transport: rpc.Transport{ServiceKeys: []string{c.Key}}, Grace: grace, Release: "test", Logger: log,
 	})
 	if err != nil {
 		return err
@@ -171,7 +180,7 @@ func runLeader(ctx context.Context, config []byte, log *slog.Logger) error {
 	}
 	s, err := leader.New(leader.Config{
 		Topology: top, Listener: listener, NATS: bus.Config{URLs: c.NATS}, RouterURLs: c.Routers, Grace: grace, Release: "test",
-		Logger: log,
+		Transport: c.transport(), Logger: log,
 	})
 	if err != nil {
 		return err
@@ -186,7 +195,7 @@ func runSearch(ctx context.Context, config []byte, log *slog.Logger) error {
 	}
 	s, err := search.New(search.Config{
 		Topology: top, Listener: listener, NATS: bus.Config{URLs: c.NATS}, RouterURLs: c.Routers, Grace: grace, Release: "test",
-		Logger: log,
+		Transport: c.transport(), Logger: log,
 	})
 	if err != nil {
 		return err

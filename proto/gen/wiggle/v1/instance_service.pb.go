@@ -319,7 +319,8 @@ type StartInstanceRequest struct {
 	Priority *int32 `protobuf:"varint,6,opt,name=priority,proto3,oneof" json:"priority,omitempty"`
 	// How long to wait before the first step.
 	Delay *durationpb.Duration `protobuf:"bytes,7,opt,name=delay,proto3" json:"delay,omitempty"`
-	// Trace context of the caller (W3C traceparent, tracestate), handed to each step.
+	// Trace context of the caller (W3C traceparent, tracestate), handed to each step. One
+	// that is not sampled is dropped. Absent: that of the call, if that is sampled.
 	TraceContext  map[string]string `protobuf:"bytes,8,rep,name=trace_context,json=traceContext,proto3" json:"trace_context,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

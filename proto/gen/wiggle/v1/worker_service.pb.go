@@ -764,7 +764,8 @@ type Task struct {
 	Results []*BranchResult `protobuf:"bytes,17,rep,name=results,proto3" json:"results,omitempty"`
 	// The progress that the last attempt sent with its last heartbeat.
 	Progress *Payload `protobuf:"bytes,18,opt,name=progress,proto3" json:"progress,omitempty"`
-	// Trace context of the caller that started the instance.
+	// Trace context of the caller that started the instance, of which the step's span is
+	// a child. Empty if the start was not sampled: the step is not to be traced then.
 	TraceContext map[string]string `protobuf:"bytes,19,rep,name=trace_context,json=traceContext,proto3" json:"trace_context,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	// The queue that it waited in.
 	Queue string `protobuf:"bytes,20,opt,name=queue,proto3" json:"queue,omitempty"`
@@ -781,7 +782,10 @@ type Task struct {
 	BaseIndex int32 `protobuf:"varint,25,opt,name=base_index,json=baseIndex,proto3" json:"base_index,omitempty"`
 	// The workflow is batched: the worker may run the steps that follow by itself and
 	// report them in one message (StepReport.followed_by).
-	Batched       bool `protobuf:"varint,26,opt,name=batched,proto3" json:"batched,omitempty"`
+	Batched bool `protobuf:"varint,26,opt,name=batched,proto3" json:"batched,omitempty"`
+	// The span that made the step ready (the start, the report of the step before, a
+	// timer), as a W3C traceparent, to be linked to. Empty if it was not sampled.
+	CausedBy      string `protobuf:"bytes,27,opt,name=caused_by,json=causedBy,proto3" json:"caused_by,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -998,6 +1002,13 @@ func (x *Task) GetBatched() bool {
 	return false
 }
 
+func (x *Task) GetCausedBy() string {
+	if x != nil {
+		return x.CausedBy
+	}
+	return ""
+}
+
 // Element tells which branch a token is in.
 type Element struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1132,7 +1143,10 @@ type StepReport struct {
 	Events []*EmittedEvent `protobuf:"bytes,9,rep,name=events,proto3" json:"events,omitempty"`
 	// Steps that the worker ran after this one by itself, in order (batched mode). They
 	// are applied with it or not at all.
-	FollowedBy    []*FollowingStep `protobuf:"bytes,11,rep,name=followed_by,json=followedBy,proto3" json:"followed_by,omitempty"`
+	FollowedBy []*FollowingStep `protobuf:"bytes,11,rep,name=followed_by,json=followedBy,proto3" json:"followed_by,omitempty"`
+	// The span in which the step ran, as a W3C traceparent, of which what the server does
+	// with the report is a child. Empty if it was not sampled.
+	Traceparent   string `protobuf:"bytes,12,opt,name=traceparent,proto3" json:"traceparent,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1250,6 +1264,13 @@ func (x *StepReport) GetFollowedBy() []*FollowingStep {
 		return x.FollowedBy
 	}
 	return nil
+}
+
+func (x *StepReport) GetTraceparent() string {
+	if x != nil {
+		return x.Traceparent
+	}
+	return ""
 }
 
 type isStepReport_Outcome interface {
@@ -1840,7 +1861,9 @@ type FailTaskRequest struct {
 	// When the worker began, by its own clock.
 	StartedAt *timestamppb.Timestamp `protobuf:"bytes,7,opt,name=started_at,json=startedAt,proto3" json:"started_at,omitempty"`
 	// When the worker finished, by its own clock.
-	FinishedAt    *timestamppb.Timestamp `protobuf:"bytes,8,opt,name=finished_at,json=finishedAt,proto3" json:"finished_at,omitempty"`
+	FinishedAt *timestamppb.Timestamp `protobuf:"bytes,8,opt,name=finished_at,json=finishedAt,proto3" json:"finished_at,omitempty"`
+	// The span in which the step ran, as in StepReport.
+	Traceparent   string `protobuf:"bytes,9,opt,name=traceparent,proto3" json:"traceparent,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1929,6 +1952,13 @@ func (x *FailTaskRequest) GetFinishedAt() *timestamppb.Timestamp {
 		return x.FinishedAt
 	}
 	return nil
+}
+
+func (x *FailTaskRequest) GetTraceparent() string {
+	if x != nil {
+		return x.Traceparent
+	}
+	return ""
 }
 
 // FailTaskResponse tells what follows.
@@ -2449,7 +2479,7 @@ const file_wiggle_v1_worker_service_proto_rawDesc = "" +
 	"\x05tasks\x18\x01 \x03(\v2\x0f.wiggle.v1.TaskR\x05tasks\x12:\n" +
 	"\vretry_after\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\n" +
 	"retryAfter\x127\n" +
-	"\rbase_contexts\x18\x03 \x03(\v2\x12.wiggle.v1.PayloadR\fbaseContexts\"\x9d\b\n" +
+	"\rbase_contexts\x18\x03 \x03(\v2\x12.wiggle.v1.PayloadR\fbaseContexts\"\xba\b\n" +
 	"\x04Task\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x14\n" +
 	"\x05lease\x18\x02 \x01(\tR\x05lease\x12\x1f\n" +
@@ -2479,7 +2509,8 @@ const file_wiggle_v1_worker_service_proto_rawDesc = "" +
 	"\aby_name\x18\x18 \x01(\bR\x06byName\x12\x1d\n" +
 	"\n" +
 	"base_index\x18\x19 \x01(\x05R\tbaseIndex\x12\x18\n" +
-	"\abatched\x18\x1a \x01(\bR\abatched\x1a?\n" +
+	"\abatched\x18\x1a \x01(\bR\abatched\x12\x1b\n" +
+	"\tcaused_by\x18\x1b \x01(\tR\bcausedBy\x1a?\n" +
 	"\x11TraceContextEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"1\n" +
@@ -2488,7 +2519,7 @@ const file_wiggle_v1_worker_service_proto_rawDesc = "" +
 	"\x03key\x18\x02 \x01(\tR\x03key\"h\n" +
 	"\fBranchResult\x12,\n" +
 	"\aelement\x18\x01 \x01(\v2\x12.wiggle.v1.ElementR\aelement\x12*\n" +
-	"\x06result\x18\x02 \x01(\v2\x12.wiggle.v1.PayloadR\x06result\"\xd9\x03\n" +
+	"\x06result\x18\x02 \x01(\v2\x12.wiggle.v1.PayloadR\x06result\"\x84\x04\n" +
 	"\n" +
 	"StepReport\x12\x17\n" +
 	"\atask_id\x18\x01 \x01(\tR\x06taskId\x12\x14\n" +
@@ -2503,7 +2534,8 @@ const file_wiggle_v1_worker_service_proto_rawDesc = "" +
 	"finishedAt\x129\n" +
 	"\x06events\x18\t \x03(\v2\x17.wiggle.v1.EmittedEventB\b\xbaH\x05\x92\x01\x02\x10dR\x06events\x12D\n" +
 	"\vfollowed_by\x18\v \x03(\v2\x18.wiggle.v1.FollowingStepB\t\xbaH\x06\x92\x01\x03\x10\xe8\aR\n" +
-	"followedByB\t\n" +
+	"followedBy\x12)\n" +
+	"\vtraceparent\x18\f \x01(\tB\a\xbaH\x04r\x02\x18@R\vtraceparentB\t\n" +
 	"\aoutcomeJ\x04\b\n" +
 	"\x10\v\"z\n" +
 	"\fEmittedEvent\x12<\n" +
@@ -2543,7 +2575,7 @@ const file_wiggle_v1_worker_service_proto_rawDesc = "" +
 	"\vTaskOutcome\x12\x17\n" +
 	"\atask_id\x18\x01 \x01(\tR\x06taskId\x12&\n" +
 	"\x05fault\x18\x02 \x01(\v2\x10.wiggle.v1.FaultR\x05fault\x12\x14\n" +
-	"\x05lease\x18\x03 \x01(\tR\x05lease\"\xf3\x02\n" +
+	"\x05lease\x18\x03 \x01(\tR\x05lease\"\x9e\x03\n" +
 	"\x0fFailTaskRequest\x12\"\n" +
 	"\x06worker\x18\x01 \x01(\tB\n" +
 	"\xbaH\ar\x05\x10\x01\x18\x80\x02R\x06worker\x12\x17\n" +
@@ -2556,7 +2588,8 @@ const file_wiggle_v1_worker_service_proto_rawDesc = "" +
 	"\n" +
 	"started_at\x18\a \x01(\v2\x1a.google.protobuf.TimestampR\tstartedAt\x12;\n" +
 	"\vfinished_at\x18\b \x01(\v2\x1a.google.protobuf.TimestampR\n" +
-	"finishedAt\"h\n" +
+	"finishedAt\x12)\n" +
+	"\vtraceparent\x18\t \x01(\tB\a\xbaH\x04r\x02\x18@R\vtraceparent\"h\n" +
 	"\x10FailTaskResponse\x12\x1d\n" +
 	"\n" +
 	"will_retry\x18\x01 \x01(\bR\twillRetry\x125\n" +

@@ -51,6 +51,7 @@ func (s *Shard) steps(held *store.Claimed) bool {
 // one token keep their order: they go the locked way together.
 func (s *Shard) guard(ops []*op, events []Event, outcomes []Outcome, r *room) {
 	first := make(map[machine.ID]*op, len(events))
+	hits, misses := 0, 0
 	for i := range events {
 		ev := &events[i]
 		if earlier := first[ev.Lease.Token]; earlier != nil {
@@ -61,10 +62,17 @@ func (s *Shard) guard(ops []*op, events []Event, outcomes []Outcome, r *room) {
 		if ev.By != machine.ByReport || ev.Following > 0 {
 			continue
 		}
-		if held, ok := s.held.take(ev.Lease); ok && !ev.Emits {
+		held, ok := s.held.take(ev.Lease)
+		if ok {
+			hits++
+		} else {
+			misses++
+		}
+		if ok && !ev.Emits {
 			ops[i].guarded = &guarded{held: held, ev: ev, outcome: &outcomes[i], room: r}
 		}
 	}
+	s.metrics.looked(&s.metrics.heldTokens, hits, misses)
 }
 
 // advance runs a batch of reports the guarded way: what the machine makes of the
@@ -87,11 +95,13 @@ func (s *Shard) advance(ctx context.Context, batch []*op) {
 	}
 	var moved []bool
 	var err error
+	work, tx := s.open(ctx, alone)
 	if len(moves) > 0 {
-		if moved, err = s.store.Advance(ctx, w.Now, moves); err != nil {
+		if moved, err = s.store.Advance(work, w.Now, moves); err != nil {
 			s.noteFailure(err)
 		}
 	}
+	s.closed(&tx, alone, wayGuarded, err)
 	refused := set[machine.ID]{}
 	for i, o := range alone {
 		if err == nil && moved[i] {
@@ -102,7 +112,7 @@ func (s *Shard) advance(ctx context.Context, batch []*op) {
 		rest = append(rest, o)
 	}
 	given.without(refused)
-	s.metrics.batch(ctx, s.id, len(alone)-len(refused), "guarded")
+	s.metrics.batch(ctx, wayGuarded, len(alone)-len(refused), time.Since(tx.began))
 	given.deliver(s)
 	for i, o := range alone {
 		if _, ok := refused[moves[i].From.ID]; ok {
@@ -133,6 +143,7 @@ func (s *Shard) applyGuarded(ctx context.Context, w *store.World, batch []*op) (
 			rest = append(rest, o)
 			continue
 		}
+		s.traced(o, spanNames[g.ev.By], st.Instance, st.Token, g.changes)
 		w.LoadInstance(st.Instance)
 		w.LoadToken(st.Token)
 		if st.Parent != nil {

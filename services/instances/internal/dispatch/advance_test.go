@@ -91,7 +91,7 @@ func TestGuardRefuses(t *testing.T) {
 		want    error
 	}{
 		"cancelled meanwhile": {func(b *bench, id machine.ID, _ store.Claimed) error {
-			_, err := b.Cancel(id, "enough")
+			_, err := b.Cancel(t.Context(), id, "enough")
 			return err
 		}, machine.ErrLeaseLost},
 		"released meanwhile": {func(b *bench, _ machine.ID, task store.Claimed) error {

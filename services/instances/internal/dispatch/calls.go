@@ -4,7 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/wiggle-run/wiggle/pkg/tracecontext"
 	"github.com/wiggle-run/wiggle/services/instances/internal/machine"
 	"github.com/wiggle-run/wiggle/services/instances/internal/store"
 )
@@ -20,6 +24,8 @@ type StartItem struct {
 	Workflow string
 	Version  int32
 	Event    machine.Start
+	// Caller is the span of the call that the start came with.
+	Caller trace.SpanContext
 }
 
 // Started tells what became of a start.
@@ -37,13 +43,13 @@ func (s *Shard) Start(items []StartItem) []Started {
 		item, result := &items[i], &results[i]
 		o := &op{
 			instance: item.Event.ID, keys: store.Keys{Instances: []machine.ID{item.Event.ID}},
-			start: true, bytes: len(item.Event.Input.Data),
+			start: true, bytes: len(item.Event.Input.Data), span: s.beginStart(item),
 		}
 		if item.Version == 0 {
 			o.keys.Latest = []store.WorkflowKey{{Namespace: item.Event.Namespace, Workflow: item.Workflow}}
 		}
 		o.apply = func(ctx context.Context, w *store.World) (err error) {
-			*result, err = s.start(ctx, w, item)
+			*result, err = s.start(ctx, w, item, o)
 			return err
 		}
 		ops[i] = o
@@ -52,10 +58,11 @@ func (s *Shard) Start(items []StartItem) []Started {
 	for i, o := range ops {
 		results[i].Err = o.err
 	}
+	s.metrics.starts(results)
 	return results
 }
 
-func (s *Shard) start(ctx context.Context, w *store.World, item *StartItem) (Started, error) {
+func (s *Shard) start(ctx context.Context, w *store.World, item *StartItem, o *op) (Started, error) {
 	ev := item.Event
 	if in := w.Instance(ev.ID); in != nil {
 		if in.Workflow != item.Workflow || in.Namespace != ev.Namespace {
@@ -81,6 +88,7 @@ func (s *Shard) start(ctx context.Context, w *store.World, item *StartItem) (Sta
 	if err != nil {
 		return Started{}, err
 	}
+	s.traced(o, startSpan, changes.Instance, nil, changes)
 	w.Put(changes, ev.ID)
 	return Started{Version: version, Created: true}, nil
 }
@@ -110,6 +118,8 @@ type Event struct {
 	Emits bool
 	// Bytes is what payload it holds.
 	Bytes int
+	// Traceparent is the span of whoever reports it, if that is sampled.
+	Traceparent string
 }
 
 func newEvent(l store.Lease, by machine.SettledBy, bytes int, run apply) Event {
@@ -217,6 +227,7 @@ func (s *Shard) apply(events []Event, r *room, answer func([]Outcome)) {
 				outcomes[i] = Outcome{Err: o.err}
 			}
 		}
+		s.metrics.steps(events, outcomes)
 		s.wentOn(outcomes)
 		answer(outcomes)
 	})
@@ -230,9 +241,12 @@ func (s *Shard) eventOp(ev *Event, outcome *Outcome, r *room) *op {
 	if ev.Lease.Fence > 0 {
 		o.keys.Leases = []store.Lease{ev.Lease}
 	}
+	if ev.Traceparent != "" {
+		o.span = s.begin(spanNames[ev.By], tracecontext.Parse(ev.Traceparent), time.Now())
+	}
 	o.apply = func(ctx context.Context, w *store.World) (err error) {
 		r.forget(&outcome.Next) // of a run that was not committed
-		outcome.Changes, err = s.event(ctx, w, ev)
+		outcome.Changes, err = s.event(ctx, w, ev, o)
 		if err == nil {
 			outcome.Next = s.goOn(w, ev, outcome.Changes, r)
 		}
@@ -241,7 +255,7 @@ func (s *Shard) eventOp(ev *Event, outcome *Outcome, r *room) *op {
 	return o
 }
 
-func (s *Shard) event(ctx context.Context, w *store.World, ev *Event) (*machine.Changes, error) {
+func (s *Shard) event(ctx context.Context, w *store.World, ev *Event, o *op) (*machine.Changes, error) {
 	st := w.State(ev.Lease.Instance, ev.Lease.Token)
 	// A call that was applied before its token moved on or went is known from the
 	// history, and answered as it was then (WRK-5).
@@ -259,15 +273,16 @@ func (s *Shard) event(ctx context.Context, w *store.World, ev *Event) (*machine.
 	if err != nil {
 		return nil, err
 	}
+	s.traced(o, spanNames[ev.By], st.Instance, st.Token, changes)
 	w.Put(changes, ev.Lease.Instance)
 	return changes, nil
 }
 
 // Cancel ends an instance and tells its state; store.ErrNotFound, machine.ErrEnded
 // with the state that it has.
-func (s *Shard) Cancel(id machine.ID, reason string) (machine.InstanceState, error) {
+func (s *Shard) Cancel(ctx context.Context, id machine.ID, reason string) (machine.InstanceState, error) {
 	var state machine.InstanceState
-	o := &op{instance: id, keys: store.Keys{Instances: []machine.ID{id}}}
+	o := &op{instance: id, keys: store.Keys{Instances: []machine.ID{id}}, caller: trace.SpanContextFromContext(ctx)}
 	o.apply = func(ctx context.Context, w *store.World) error {
 		in := w.Instance(id)
 		if in == nil {
@@ -282,6 +297,7 @@ func (s *Shard) Cancel(id machine.ID, reason string) (machine.InstanceState, err
 		if err != nil {
 			return err
 		}
+		s.traced(o, cancelSpan, in, nil, changes)
 		w.Put(changes, id)
 		state = w.Instance(id).State
 		return nil

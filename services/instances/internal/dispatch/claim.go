@@ -74,7 +74,7 @@ func (s *Shard) claimFor(ctx context.Context, c store.Claim) (claimed []store.Cl
 	claimed, rest := fitting(claimed, c)
 	s.HandBack(rest)
 	if len(claimed) > 0 {
-		s.metrics.claimed(ctx, s.id, len(claimed))
+		s.metrics.claimed(ctx, len(claimed))
 		s.lease(soonest(claimed))
 		s.hold(claimed)
 	}

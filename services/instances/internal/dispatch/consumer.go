@@ -339,7 +339,7 @@ func (gs *gifts) deliver(s *Shard) {
 		byConsumer[g.to] = append(byConsumer[g.to], g.task)
 	}
 	for c, tasks := range byConsumer {
-		s.metrics.claimed(context.Background(), s.id, len(tasks))
+		s.metrics.claimed(context.Background(), len(tasks))
 		s.lease(soonest(tasks))
 		s.hold(tasks)
 		c.hand(tasks)

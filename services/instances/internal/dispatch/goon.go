@@ -110,7 +110,7 @@ func (s *Shard) wentOn(outcomes []Outcome) {
 		}
 	}
 	if len(given) > 0 {
-		s.metrics.claimed(context.Background(), s.id, len(given))
+		s.metrics.claimed(context.Background(), len(given))
 		s.lease(soonest(given))
 		s.hold(given)
 	}

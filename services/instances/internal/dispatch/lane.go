@@ -6,6 +6,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"go.opentelemetry.io/otel/trace"
+
 	"github.com/wiggle-run/wiggle/pkg/postgres"
 	"github.com/wiggle-run/wiggle/services/instances/internal/machine"
 	"github.com/wiggle-run/wiggle/services/instances/internal/store"
@@ -26,6 +28,12 @@ type op struct {
 
 	// guarded is set while the operation may go the guarded way.
 	guarded *guarded
+
+	// at is when it came, caller the span of the call that it came with, where that
+	// matters, and span its own, if it is sampled.
+	at     time.Time
+	caller trace.SpanContext
+	span   *opSpan
 
 	err  error
 	call *call
@@ -74,6 +82,7 @@ func (l *lane) push(ops []*op) {
 	l.mu.Unlock()
 	for _, o := range rest {
 		o.err = reason
+		o.end()
 		o.call.done()
 	}
 	select {
@@ -144,6 +153,7 @@ func answer(ops []*op, err error) {
 		if o.err == nil {
 			o.err = err
 		}
+		o.end()
 		o.call.done()
 	}
 }
@@ -173,6 +183,7 @@ func (s *Shard) update(ctx context.Context, batch []*op) error {
 	// for a true answer. Its time is bounded all the same.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.cfg.CommitTimeout)
 	defer cancel()
+	ctx, tx := s.open(ctx, batch)
 	var world *store.World
 	var given gifts
 	err := s.store.Update(ctx, gather(batch), func(w *store.World) error {
@@ -184,6 +195,7 @@ func (s *Shard) update(ctx context.Context, batch []*op) error {
 		s.offer(w, &given)
 		return nil
 	})
+	s.closed(&tx, batch, wayLocked, err)
 	if err != nil {
 		given.takeBack()
 		s.noteFailure(err)
@@ -193,7 +205,7 @@ func (s *Shard) update(ctx context.Context, batch []*op) error {
 		}
 		return err
 	}
-	s.metrics.batch(ctx, s.id, len(batch), "locked")
+	s.metrics.batch(ctx, wayLocked, len(batch), time.Since(tx.began))
 	given.deliver(s)
 	s.announce(world)
 	return nil
@@ -246,9 +258,10 @@ func (s *Shard) submit(ops []*op, finish func()) {
 	}
 	c := &call{finish: finish}
 	c.left.Store(int64(len(ops)))
+	now := time.Now()
 	var locked, known []*op
 	for _, o := range ops {
-		o.call = c
+		o.call, o.at = c, now
 		if o.guarded != nil {
 			known = append(known, o)
 		} else {

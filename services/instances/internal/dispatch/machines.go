@@ -20,6 +20,8 @@ type machineKey struct {
 // changes once it is registered, so nothing is ever dropped for being old.
 type machines struct {
 	load func(ctx context.Context, namespace, workflow string, version int32) (store.Definition, error)
+	// looked is told of lookups that found a machine, and that did not.
+	looked func(hits, misses int)
 
 	mu    sync.RWMutex
 	known map[machineKey]*machine.Machine
@@ -31,8 +33,10 @@ func (c *machines) get(ctx context.Context, key machineKey) (*machine.Machine, e
 	m := c.known[key]
 	c.mu.RUnlock()
 	if m != nil {
+		c.looked(1, 0)
 		return m, nil
 	}
+	c.looked(0, 1)
 	d, err := c.load(ctx, key.namespace, key.workflow, key.version)
 	if err != nil {
 		return nil, fmt.Errorf("definition of %s version %d: %w", key.workflow, key.version, err)

@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/oklog/ulid/v2"
+	"go.opentelemetry.io/otel/trace"
+	"go.opentelemetry.io/otel/trace/noop"
 
 	"github.com/wiggle-run/wiggle/pkg/clock"
 	"github.com/wiggle-run/wiggle/pkg/postgres"
@@ -46,6 +48,8 @@ type Config struct {
 	HeldBytes int
 	// Limits bound what users send.
 	Limits machine.Limits
+	// Tracer makes the spans of operations. Nil: none.
+	Tracer trace.Tracer
 	// SameClock says that the store goes by the clock that the shard is given.
 	SameClock bool
 }
@@ -66,7 +70,8 @@ type Shard struct {
 	clock   clock.Clock
 	cfg     Config
 	log     *slog.Logger
-	metrics *Metrics
+	metrics *shardMetrics
+	tracer  trace.Tracer
 
 	lanes    []*lane // the locked way
 	fast     []*lane // the guarded way
@@ -104,12 +109,16 @@ const trustClock = 10 * time.Second
 // New makes a shard over its store. Run must be running for calls to be answered.
 func New(id int, st store.Store, c clock.Clock, cfg Config, m *Metrics, log *slog.Logger) *Shard {
 	s := &Shard{
-		id: id, store: st, clock: c, cfg: cfg, metrics: m, log: log,
+		id: id, store: st, clock: c, cfg: cfg, metrics: m.of(id), tracer: cfg.Tracer, log: log,
 		claims: make(chan struct{}, cfg.Claims), drained: make(chan struct{}),
 		times: func(time.Time, store.TokenRef) {},
 		lease: func(time.Time) {}, logged: func() {},
 	}
+	if s.tracer == nil {
+		s.tracer = noop.Tracer{}
+	}
 	s.machines.load, s.held.limit = st.Definition, cfg.HeldBytes
+	s.machines.looked = func(hits, misses int) { s.metrics.looked(&s.metrics.definitions, hits, misses) }
 	for range cfg.Lanes {
 		locked, guarded := newLane(s, s.commit), newLane(s, s.advance)
 		guarded.startsIn = locked
@@ -213,6 +222,7 @@ func (s *Shard) announce(w *store.World) {
 		s.logged()
 	}
 	s.ended.Add(int64(len(writes.Ended)))
+	s.metrics.ends(w)
 	for id := range writes.Ended {
 		s.ends.notify(id)
 	}

@@ -12,6 +12,7 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/wiggle-run/wiggle/pkg/eventcursor"
+	"github.com/wiggle-run/wiggle/pkg/permission"
 	"github.com/wiggle-run/wiggle/pkg/shardid"
 	wigglev1 "github.com/wiggle-run/wiggle/proto/gen/wiggle/v1"
 	"github.com/wiggle-run/wiggle/services/instances/internal/store"
@@ -39,10 +40,12 @@ type query struct {
 type filter struct {
 	namespace        string
 	workflows, types []string
+	// only are the workflows that whoever polls may see; nil for all. What it may not see is passed like what it does not want.
+	only *permission.Names
 }
 
 func (f *filter) takes(e *store.StoredEvent) bool {
-	return e.Namespace == f.namespace && (len(f.workflows) == 0 || slices.Contains(f.workflows, e.Workflow)) &&
+	return e.Namespace == f.namespace && f.only.Match(e.Workflow) && (len(f.workflows) == 0 || slices.Contains(f.workflows, e.Workflow)) &&
 		(len(f.types) == 0 || slices.ContainsFunc(f.types, func(pattern string) bool { return covers(pattern, e.Type) }))
 }
 

@@ -10,10 +10,12 @@ import (
 	"testing/synctest"
 	"time"
 
+	"connectrpc.com/connect"
 	"go.uber.org/goleak"
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/wiggle-run/wiggle/pkg/eventcursor"
+	"github.com/wiggle-run/wiggle/pkg/identity"
 	wirerpc "github.com/wiggle-run/wiggle/pkg/rpc"
 	wigglev1 "github.com/wiggle-run/wiggle/proto/gen/wiggle/v1"
 	"github.com/wiggle-run/wiggle/proto/gen/wiggle/v1/wigglev1connect"
@@ -83,7 +85,7 @@ func play(t *testing.T, test func(s *scene)) {
 
 func (s *scene) serve() (stop func()) {
 	s.Helper()
-	server, err := wirerpc.NewServer(wirerpc.ServerConfig{})
+	server, err := wirerpc.NewServer(wirerpc.ServerConfig{Interceptors: []connect.Interceptor{identity.Receive{}}})
 	if err != nil {
 		s.Fatal(err)
 	}

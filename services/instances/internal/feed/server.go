@@ -9,6 +9,7 @@ import (
 
 	"github.com/wiggle-run/wiggle/pkg/eventcursor"
 	"github.com/wiggle-run/wiggle/pkg/faults"
+	"github.com/wiggle-run/wiggle/pkg/identity"
 	wirerpc "github.com/wiggle-run/wiggle/pkg/rpc"
 	wigglev1 "github.com/wiggle-run/wiggle/proto/gen/wiggle/v1"
 	"github.com/wiggle-run/wiggle/services/instances/internal/rpc"
@@ -22,6 +23,8 @@ const (
 	maxEvents     = 1000
 	// reserved begins the names of consumers that are Wiggle's own.
 	reserved = "wiggle."
+	// actionRead is the action of PollEvents, as its proto has it.
+	actionRead = "event.read"
 )
 
 // Feeds finds the feed of a shard that can be used now; a fault if it is not served, or its database is not there.
@@ -52,6 +55,7 @@ func (s *Server) PollEvents(ctx context.Context, req *wigglev1.PollEventsRequest
 	if err != nil {
 		return nil, err
 	}
+	q.filter.only = identity.Within(ctx, actionRead, q.filter.namespace)
 	var known bool
 	if q.after, known, err = f.position(ctx, req, after); err != nil {
 		return nil, rpc.Fault(f.shard, err)

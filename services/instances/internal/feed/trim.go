@@ -3,6 +3,7 @@ package feed
 import (
 	"context"
 	"log/slog"
+	"sync/atomic"
 	"time"
 
 	"github.com/wiggle-run/wiggle/pkg/lifecycle"
@@ -25,6 +26,7 @@ type Trimmer struct {
 	sweep func() bool
 	trim  store.TrimEvents
 	warn  *slog.Logger
+	size  atomic.Pointer[store.EventsSize] // nil: another process looks after the log
 }
 
 // NewTrimmer makes the trimmer of a shard. sweep tells whether this process sweeps it.
@@ -45,6 +47,7 @@ func (t *Trimmer) Run(ctx context.Context) error {
 // RunOnce trims one batch; [lifecycle.ErrMore] if there may be more.
 func (t *Trimmer) RunOnce(ctx context.Context) error {
 	if !t.sweep() {
+		t.size.Store(nil)
 		return nil
 	}
 	done, err := t.log.TrimEvents(ctx, t.trim)
@@ -55,5 +58,10 @@ func (t *Trimmer) RunOnce(ctx context.Context) error {
 	if done.More {
 		return lifecycle.ErrMore
 	}
+	size, err := t.log.EventsSize(ctx)
+	if err != nil {
+		return err
+	}
+	t.size.Store(&size)
 	return nil
 }

@@ -25,10 +25,25 @@ type Changes struct {
 	History []Entry
 	// Events go to the shard's event log, in order (EVT-1).
 	Events []Event
+	// Trace is the span of the operation, as a W3C traceparent; empty if it is not
+	// sampled. Whoever runs the machine sets it, with [Changes.TracedBy].
+	Trace string
 	// Duplicate says that the event was applied before and changed nothing now.
 	Duplicate bool
 	// RetryAt is when a failed step is tried again; zero if it is not.
 	RetryAt time.Time
+}
+
+// TracedBy has what the event changes point to the span that did it: events go on
+// with its trace, and tokens tell what brought them where they are.
+func (c *Changes) TracedBy(traceparent string) {
+	c.Trace = traceparent
+	for _, t := range c.Created {
+		t.Trace = traceparent
+	}
+	for _, t := range c.Updated {
+		t.Trace = traceparent
+	}
 }
 
 // LetIn names one element of a for_each.

@@ -108,7 +108,7 @@ type Instance struct {
 	Context Payload
 	// Failure is why it failed or was cancelled.
 	Failure *wigglev1.Failure
-	// Trace is the trace context of whoever started it.
+	// Trace is the trace context of whoever started it, if that was sampled.
 	Trace map[string]string
 	// Position numbers its own history entries.
 	Position int32
@@ -164,6 +164,9 @@ type Token struct {
 	Width, Pending, Next int32
 	// Loops counts how often each gate sent this token back.
 	Loops map[string]int32
+	// Trace is the span that brought it where it is, as a W3C traceparent; empty if
+	// its instance is not sampled.
+	Trace string
 	// Position numbers the token's history entries.
 	Position int32
 	// Settled is how the last lease ended, so that a repeated call is known.

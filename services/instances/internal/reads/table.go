@@ -71,6 +71,10 @@ func FreshnessOf(procedure string) (Freshness, bool) {
 		wiggleinternalv1connect.ShardServiceListDefinitionsProcedure: Primary,
 
 		wiggleinternalv1connect.ScanServiceScanInstancesProcedure: Bounded,
+
+		// What has just started, or been leased, is asked for at once.
+		wiggleinternalv1connect.ScopeServiceResolveInstancesProcedure: Primary,
+		wiggleinternalv1connect.ScopeServiceResolveTasksProcedure:     Primary,
 	}[procedure]
 	return f, ok
 }

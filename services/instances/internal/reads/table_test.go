@@ -18,7 +18,7 @@ func TestTable(t *testing.T) {
 	for _, file := range []protoreflect.FileDescriptor{
 		wigglev1.File_wiggle_v1_instance_service_proto, wigglev1.File_wiggle_v1_worker_service_proto,
 		wigglev1.File_wiggle_v1_workflow_service_proto, wigglev1.File_wiggle_v1_event_service_proto,
-		internalv1.File_wiggle_internal_v1_shard_service_proto,
+		internalv1.File_wiggle_internal_v1_shard_service_proto, internalv1.File_wiggle_internal_v1_scope_service_proto,
 	} {
 		for i := range file.Services().Len() {
 			methods := file.Services().Get(i).Methods()

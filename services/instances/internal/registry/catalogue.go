@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/wiggle-run/wiggle/pkg/permission"
 	"github.com/wiggle-run/wiggle/services/instances/internal/store"
 )
 
@@ -42,26 +43,46 @@ type lister interface {
 	ListDefinitions(ctx context.Context, q store.DefinitionQuery) ([]store.Definition, error)
 }
 
-// List lists up to limit versions of a namespace's workflows after the given one, with
-// those that shard has by now.
-func (c *Catalogue) List(
-	ctx context.Context, shard lister, namespace, workflow string, version int32, limit int,
-) ([]Summary, error) {
+// Listing asks for a part of a list.
+type Listing struct {
+	Namespace string
+	// Only are the workflows that whoever asks may see; nil for all.
+	Only *permission.Names
+	// After and AfterVersion are what the list goes on behind. Empty: from the beginning.
+	After        string
+	AfterVersion int32
+	// Limit bounds the answer.
+	Limit int
+}
+
+// List lists versions of workflows, with those that shard has by now.
+func (c *Catalogue) List(ctx context.Context, shard lister, l Listing) ([]Summary, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if err := c.readOn(ctx, shard); err != nil {
 		return nil, err
 	}
-	all := c.byNamespace[namespace]
-	start := 0
-	if workflow != "" {
-		after := Summary{Workflow: workflow, Version: version}
-		at, found := slices.BinarySearchFunc(all, after, Summary.compare)
-		if start = at; found {
-			start++
+	all := c.byNamespace[l.Namespace]
+	if l.After != "" {
+		at, found := slices.BinarySearchFunc(all, Summary{Workflow: l.After, Version: l.AfterVersion}, Summary.compare)
+		if found {
+			at++
+		}
+		all = all[at:]
+	}
+	if l.Only.All() {
+		return slices.Clone(all[:min(len(all), l.Limit)]), nil
+	}
+	var seen []Summary
+	for _, s := range all {
+		if len(seen) == l.Limit {
+			break
+		}
+		if l.Only.Match(s.Workflow) {
+			seen = append(seen, s)
 		}
 	}
-	return slices.Clone(all[start:min(len(all), start+limit)]), nil
+	return seen, nil
 }
 
 // readOn takes in what was registered since the last time.

@@ -161,7 +161,7 @@ func TestCatalogue(t *testing.T) {
 	var got []string
 	name, version := "", int32(0)
 	for {
-		page, err := c.List(t.Context(), home, "default", name, version, 2)
+		page, err := c.List(t.Context(), home, registry.Listing{Namespace: "default", After: name, AfterVersion: version, Limit: 2})
 		if err != nil {
 			t.Fatal(err)
 		}

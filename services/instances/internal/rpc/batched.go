@@ -12,7 +12,7 @@ import (
 func reportEvent(worker string, lease store.Lease, r *wigglev1.StepReport) (dispatch.Event, error) {
 	report, err := reportOf(worker, r)
 	if err != nil || len(r.GetFollowedBy()) == 0 {
-		return dispatch.Report(lease, report), err
+		return reportedBy(dispatch.Report(lease, report), r), err
 	}
 	following := make([]machine.Following, len(r.GetFollowedBy()))
 	for i, f := range r.GetFollowedBy() {
@@ -26,7 +26,13 @@ func reportEvent(worker string, lease store.Lease, r *wigglev1.StepReport) (disp
 			return dispatch.Event{}, err
 		}
 	}
-	return dispatch.ReportBatch(lease, report, following), nil
+	return reportedBy(dispatch.ReportBatch(lease, report, following), r), nil
+}
+
+// reportedBy has the event of a report go on with the span in which the step ran.
+func reportedBy(ev dispatch.Event, r *wigglev1.StepReport) dispatch.Event {
+	ev.Traceparent = r.GetTraceparent()
+	return ev
 }
 
 // stepOf is a step that followed as the report that it would have been.

@@ -7,9 +7,11 @@ import (
 	"time"
 
 	"github.com/oklog/ulid/v2"
+	"go.opentelemetry.io/otel/trace"
 
 	"github.com/wiggle-run/wiggle/pkg/faults"
 	"github.com/wiggle-run/wiggle/pkg/pagetoken"
+	"github.com/wiggle-run/wiggle/pkg/tracecontext"
 	wigglev1 "github.com/wiggle-run/wiggle/proto/gen/wiggle/v1"
 	"github.com/wiggle-run/wiggle/proto/gen/wiggle/v1/wigglev1connect"
 	"github.com/wiggle-run/wiggle/services/instances/internal/dispatch"
@@ -60,9 +62,9 @@ func (s *Server) StartInstances(ctx context.Context, req *wigglev1.StartInstance
 		return nil, err
 	}
 	copied.Ensure(ctx)
-	results := s.start(shard, req.GetStarts())
+	results := s.start(ctx, shard, req.GetStarts())
 	if again := missed(results); len(again) > 0 && copied.Refresh(ctx) {
-		s.startAgain(shard, req.GetStarts(), results, again)
+		s.startAgain(ctx, shard, req.GetStarts(), results, again)
 	}
 	if err := allRefused(results); err != nil {
 		return nil, fault(shard.ID(), err)
@@ -90,12 +92,12 @@ type started struct {
 }
 
 // start runs the starts that can be read.
-func (s *Server) start(shard *dispatch.Shard, starts []*wigglev1.StartInstanceRequest) []started {
+func (s *Server) start(ctx context.Context, shard *dispatch.Shard, starts []*wigglev1.StartInstanceRequest) []started {
 	results := make([]started, len(starts))
 	items := make([]dispatch.StartItem, 0, len(starts))
 	index := make([]int, 0, len(starts))
 	for i, req := range starts {
-		item, err := startItem(req)
+		item, err := startItem(ctx, req)
 		if err != nil {
 			results[i].Err = err
 			continue
@@ -134,17 +136,19 @@ func missed(results []started) []int {
 	return again
 }
 
-func (s *Server) startAgain(shard *dispatch.Shard, starts []*wigglev1.StartInstanceRequest, results []started, again []int) {
+func (s *Server) startAgain(
+	ctx context.Context, shard *dispatch.Shard, starts []*wigglev1.StartInstanceRequest, results []started, again []int,
+) {
 	some := make([]*wigglev1.StartInstanceRequest, len(again))
 	for i, at := range again {
 		some[i] = starts[at]
 	}
-	for i, r := range s.start(shard, some) {
+	for i, r := range s.start(ctx, shard, some) {
 		results[again[i]] = r
 	}
 }
 
-func startItem(req *wigglev1.StartInstanceRequest) (dispatch.StartItem, error) {
+func startItem(ctx context.Context, req *wigglev1.StartInstanceRequest) (dispatch.StartItem, error) {
 	id, err := ulid.ParseStrict(strings.ToUpper(req.GetUlid()))
 	if err != nil {
 		return dispatch.StartItem{}, faults.InvalidArgument("malformed ulid %.60q: want 26 characters of Crockford base 32", req.GetUlid())
@@ -165,25 +169,40 @@ func startItem(req *wigglev1.StartInstanceRequest) (dispatch.StartItem, error) {
 			return dispatch.StartItem{}, err
 		}
 	}
-	size := 0
-	for k, v := range req.GetTraceContext() {
-		size += len(k) + len(v)
-	}
-	if size > maxTraceBytes {
-		const refusal = "the trace context is %d bytes long, at most %d are allowed"
-		return dispatch.StartItem{}, faults.InvalidArgument(refusal, size, maxTraceBytes)
+	caller := trace.SpanContextFromContext(ctx)
+	own, err := traceOf(req, caller)
+	if err != nil {
+		return dispatch.StartItem{}, err
 	}
 	priority := int32(defaultPriority)
 	if req.Priority != nil {
 		priority = min(max(req.GetPriority(), 0), 9)
 	}
 	return dispatch.StartItem{
-		Workflow: req.GetWorkflow(), Version: req.GetVersion(),
+		Workflow: req.GetWorkflow(), Version: req.GetVersion(), Caller: caller,
 		Event: machine.Start{
 			ID: machine.ID(id), Namespace: namespace(req.GetNamespace()), Input: payload(req.GetInput()),
-			Priority: int16(priority), Delay: delay, Trace: req.GetTraceContext(),
+			Priority: int16(priority), Delay: delay, Trace: own,
 		},
 	}, nil
+}
+
+// traceOf is the trace context that an instance keeps: what its start names, else that of the call. Nothing is kept of
+// what is not sampled (OPS-10).
+func traceOf(req *wigglev1.StartInstanceRequest, caller trace.SpanContext) (map[string]string, error) {
+	carried := req.GetTraceContext()
+	if len(carried) == 0 {
+		return tracecontext.ToMap(caller), nil
+	}
+	size := 0
+	for k, v := range carried {
+		size += len(k) + len(v)
+	}
+	if size > maxTraceBytes {
+		const refusal = "the trace context is %d bytes long, at most %d are allowed"
+		return nil, faults.InvalidArgument(refusal, size, maxTraceBytes)
+	}
+	return tracecontext.ToMap(tracecontext.FromMap(carried)), nil
 }
 
 func startFault(shard int, req *wigglev1.StartInstanceRequest, err error) error {
@@ -204,6 +223,9 @@ func instanceULID(req *wigglev1.StartInstanceRequest) string { return "with the 
 func (s *Server) GetInstance(ctx context.Context, req *wigglev1.GetInstanceRequest) (*wigglev1.GetInstanceResponse, error) {
 	shard, id, err := s.instance(req.GetInstanceId())
 	if err != nil {
+		return nil, err
+	}
+	if err := s.check(ctx, shard, id, actionRead); err != nil {
 		return nil, err
 	}
 	c := reads.Call{Procedure: wigglev1connect.InstanceServiceGetInstanceProcedure}
@@ -230,6 +252,9 @@ func (s *Server) GetHistory(ctx context.Context, req *wigglev1.GetHistoryRequest
 	}
 	after, err := parseHistoryToken(req.GetPageToken())
 	if err != nil {
+		return nil, err
+	}
+	if err := s.check(ctx, shard, id, actionRead); err != nil {
 		return nil, err
 	}
 	size := page(req.GetPageSize(), defaultHistory, maxHistory)
@@ -268,6 +293,9 @@ func (s *Server) WaitInstance(ctx context.Context, req *wigglev1.WaitInstanceReq
 	if err != nil {
 		return nil, err
 	}
+	if err := s.check(ctx, shard, id, actionRead); err != nil {
+		return nil, err
+	}
 	ctx, cancel := context.WithTimeout(ctx, wait)
 	defer cancel()
 	in, err := shard.WaitEnd(ctx, id)
@@ -297,9 +325,9 @@ func (s *Server) ListInstances(ctx context.Context, req *wigglev1.ListInstancesR
 		}
 		after, c.NotBefore = store.ListKey{CreatedAt: t.CreatedAt, ID: t.ULID}, t.CreatedAt.Add(settleTime)
 	}
-	size := page(req.GetPageSize(), defaultPage, maxPage)
+	size, f := page(req.GetPageSize(), defaultPage, maxPage), visible(ctx, req.GetFilter())
 	list, from, err := read(ctx, s, shard.ID(), c, func(ctx context.Context, r store.Reader) ([]*machine.Instance, error) {
-		return r.List(ctx, filter(req.GetFilter()), after, size+1)
+		return r.List(ctx, f, after, size+1)
 	})
 	if err != nil {
 		return nil, fault(shard.ID(), err)
@@ -325,9 +353,9 @@ func (s *Server) CountInstances(ctx context.Context, req *wigglev1.CountInstance
 	if err != nil {
 		return nil, err
 	}
-	c := reads.Call{Procedure: wigglev1connect.InstanceServiceCountInstancesProcedure}
+	c, f := reads.Call{Procedure: wigglev1connect.InstanceServiceCountInstancesProcedure}, visible(ctx, req.GetFilter())
 	counts, from, err := read(ctx, s, shard.ID(), c, func(ctx context.Context, r store.Reader) (map[machine.InstanceState]int64, error) {
-		return r.Count(ctx, filter(req.GetFilter()))
+		return r.Count(ctx, f)
 	})
 	if err != nil {
 		return nil, fault(shard.ID(), err)
@@ -344,7 +372,7 @@ func (s *Server) CountInstances(ctx context.Context, req *wigglev1.CountInstance
 }
 
 // CancelInstance ends a running instance.
-func (s *Server) CancelInstance(_ context.Context, req *wigglev1.CancelInstanceRequest) (*wigglev1.CancelInstanceResponse, error) {
+func (s *Server) CancelInstance(ctx context.Context, req *wigglev1.CancelInstanceRequest) (*wigglev1.CancelInstanceResponse, error) {
 	shard, id, err := s.instance(req.GetInstanceId())
 	if err != nil {
 		return nil, err
@@ -352,7 +380,10 @@ func (s *Server) CancelInstance(_ context.Context, req *wigglev1.CancelInstanceR
 	if err := clean("reason", req.GetReason(), maxReasonBytes); err != nil {
 		return nil, err
 	}
-	state, err := shard.Cancel(id, req.GetReason())
+	if err := s.check(ctx, shard, id, actionCancel); err != nil {
+		return nil, err
+	}
+	state, err := shard.Cancel(ctx, id, req.GetReason())
 	if err != nil {
 		return nil, instanceFault(shard.ID(), req.GetInstanceId(), state, err)
 	}

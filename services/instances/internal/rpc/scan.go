@@ -2,8 +2,10 @@ package rpc
 
 import (
 	"context"
+	"strconv"
 
 	"github.com/wiggle-run/wiggle/pkg/faults"
+	"github.com/wiggle-run/wiggle/pkg/identity"
 	"github.com/wiggle-run/wiggle/pkg/postgres/replica"
 	"github.com/wiggle-run/wiggle/pkg/shardid"
 	wigglev1 "github.com/wiggle-run/wiggle/proto/gen/wiggle/v1"
@@ -58,6 +60,8 @@ func (s *Server) GetInstances(ctx context.Context, req *wigglev1.GetInstancesReq
 		for n, i := range w.indexes {
 			in, read := found[w.ids[n]]
 			switch {
+			case read && hidden(ctx, in):
+				fail(i, identity.Denied(ctx, actionRead, "instance", refs[i].GetInstanceId()))
 			case in != nil: // also if the primary does not answer for others
 				outcomes[i] = &wigglev1.InstanceOutcome{
 					Outcome: &wigglev1.InstanceOutcome_Instance{Instance: instanceProto(shard, in)},
@@ -105,8 +109,11 @@ func (s *Server) instances(ctx context.Context, shard int, c reads.Call, w *want
 	return found, err
 }
 
-// ScanInstances reads a stretch of all instances of a shard.
+// ScanInstances reads a stretch of all instances of a shard, for services alone: a caller who is limited has no use of it.
 func (s *Server) ScanInstances(ctx context.Context, req *internalv1.ScanInstancesRequest) (*internalv1.ScanInstancesResponse, error) {
+	if identity.FromContext(ctx) != nil {
+		return nil, identity.Denied(ctx, actionRead, "shard", strconv.Itoa(int(req.GetShard())))
+	}
 	shard, err := s.shards.Serving(int(req.GetShard()))
 	if err != nil {
 		return nil, err

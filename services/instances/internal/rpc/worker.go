@@ -136,7 +136,7 @@ func taskProto(ctx context.Context, shard *dispatch.Shard, c store.Claimed) (*wi
 		Node: t.Node, Step: node.Step.Name, Activity: node.Step.Activity, Kind: taskKind(node), Attempt: t.Attempt,
 		LeaseExpiresAt: stamp(t.LeaseUntil), Deadline: stamp(t.Deadline),
 		Context: payloadProto(t.View), BaseContext: payloadProto(c.Base), Progress: payloadProto(t.Progress),
-		TraceContext: in.Trace, Queue: t.Queue, QueuedAt: stamp(t.QueuedAt), DispatchedAt: stamp(t.LeasedAt),
+		TraceContext: in.Trace, CausedBy: t.Trace, Queue: t.Queue, QueuedAt: stamp(t.QueuedAt), DispatchedAt: stamp(t.LeasedAt),
 		Batched: m.Graph().Batched,
 	}
 	if !t.Parent.IsZero() {
@@ -346,7 +346,9 @@ func (s *Server) FailTask(_ context.Context, req *wigglev1.FailTaskRequest) (*wi
 	if err != nil {
 		return nil, err
 	}
-	o := shard.Apply([]dispatch.Event{dispatch.Fail(lease, fail)})[0]
+	ev := dispatch.Fail(lease, fail)
+	ev.Traceparent = req.GetTraceparent()
+	o := shard.Apply([]dispatch.Event{ev})[0]
 	if o.Err != nil {
 		return nil, taskFault(shard.ID(), req.GetTaskId(), o.Err)
 	}

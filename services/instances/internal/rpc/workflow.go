@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/wiggle-run/wiggle/pkg/faults"
+	"github.com/wiggle-run/wiggle/pkg/identity"
 	wigglev1 "github.com/wiggle-run/wiggle/proto/gen/wiggle/v1"
 	"github.com/wiggle-run/wiggle/proto/gen/wiggle/v1/wigglev1connect"
 	"github.com/wiggle-run/wiggle/services/instances/internal/reads"
@@ -31,6 +32,9 @@ func (s *Server) GetWorkflow(ctx context.Context, req *wigglev1.GetWorkflowReque
 	name := namespace(req.GetNamespace())
 	if err := errors.Join(clean("namespace", name, maxNamespaceBytes), clean("workflow", req.GetName(), maxWorkflowBytes)); err != nil {
 		return nil, faults.InvalidArgument("%s", err.Error())
+	}
+	if err := identity.Check(ctx, actionWorkflows, name, req.GetName()); err != nil {
+		return nil, err
 	}
 	c := reads.Call{Procedure: wigglev1connect.WorkflowServiceGetWorkflowProcedure}
 	d, _, err := read(ctx, s, shard.ID(), c, func(ctx context.Context, r store.Reader) (store.Definition, error) {
@@ -65,10 +69,13 @@ func (s *Server) ListWorkflows(ctx context.Context, req *wigglev1.ListWorkflowsR
 	if err != nil {
 		return nil, err
 	}
-	size := page(req.GetPageSize(), defaultPage, maxPage)
+	name := namespace(req.GetNamespace())
+	size, only := page(req.GetPageSize(), defaultPage, maxPage), identity.Within(ctx, actionWorkflows, name)
 	c := reads.Call{Procedure: wigglev1connect.WorkflowServiceListWorkflowsProcedure, Primary: req.GetPageToken() != ""}
 	list, _, err := read(ctx, s, shard.ID(), c, func(ctx context.Context, r store.Reader) ([]registry.Summary, error) {
-		return catalogue.List(ctx, r, namespace(req.GetNamespace()), after, version, size+1)
+		return catalogue.List(ctx, r, registry.Listing{
+			Namespace: name, Only: only, After: after, AfterVersion: version, Limit: size + 1,
+		})
 	})
 	if err != nil {
 		return nil, fault(shard.ID(), err)

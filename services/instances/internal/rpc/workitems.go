@@ -192,7 +192,9 @@ func (w *work) itemsOf(req *wigglev1.WorkRequest) (subs []*submission, refused [
 			}
 			fail, err := failOf(f)
 			fail.Worker = w.worker
-			return dispatch.Fail(l, fail), err
+			ev := dispatch.Fail(l, fail)
+			ev.Traceparent = f.GetTraceparent()
+			return ev, err
 		})
 	}
 	for _, r := range req.GetReleases() {

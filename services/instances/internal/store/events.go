@@ -41,6 +41,16 @@ type Events interface {
 	// tells behind which number it has got and whether there may be more. Two at a time
 	// do no harm.
 	TrimEvents(ctx context.Context, t TrimEvents) (TrimmedEvents, error)
+	// EventsSize tells how large the log is.
+	EventsSize(ctx context.Context) (EventsSize, error)
+}
+
+// EventsSize is how large an event log is.
+type EventsSize struct {
+	// Entries is how many numbers it spans, a few of which may have no entry.
+	Entries int64
+	// Oldest is the age of the first entry.
+	Oldest time.Duration
 }
 
 // RelayConsumer is the name by which lists show how far NATS has the log.
@@ -55,6 +65,8 @@ type StoredEvent struct {
 	Type, Node, Key     string
 	Time                time.Time
 	Payload             []byte
+	// Trace is the span that wrote it, as a W3C traceparent; empty if it was not sampled.
+	Trace string
 }
 
 // EventPage is what one reading of the log found.

@@ -19,6 +19,7 @@ type Reader interface {
 	Count(ctx context.Context, f Filter) (map[machine.InstanceState]int64, error)
 	Definition(ctx context.Context, namespace, workflow string, version int32) (Definition, error)
 	ListDefinitions(ctx context.Context, q DefinitionQuery) ([]Definition, error)
+	Subjects
 }
 
 var _ Reader = Store(nil)

@@ -17,6 +17,7 @@ import (
 	"errors"
 	"time"
 
+	"github.com/wiggle-run/wiggle/pkg/permission"
 	wigglev1 "github.com/wiggle-run/wiggle/proto/gen/wiggle/v1"
 	"github.com/wiggle-run/wiggle/services/instances/internal/machine"
 )
@@ -61,6 +62,10 @@ type Store interface {
 	// Expired lists leased tokens whose lease or timeout is over.
 	Expired(ctx context.Context, limit int) ([]TokenRef, error)
 
+	// Backlog counts the tokens that may be claimed, of each queue up to limit, and tells
+	// for how long the oldest of those has been waiting. A queue without any is left out.
+	Backlog(ctx context.Context, queues []QueueKey, limit int) ([]QueueBacklog, error)
+
 	// Instance reads one instance; with tokens, up to limit of its unsettled ones,
 	// oldest first and without their View and Progress, and how many there are. While
 	// the instance runs its Context is its first token's view.
@@ -81,6 +86,7 @@ type Store interface {
 
 	Definitions
 	Events
+	Subjects
 }
 
 // Definitions is the part of a store that keeps workflow definitions.
@@ -249,6 +255,15 @@ type Tick struct {
 // QueueKey names a queue.
 type QueueKey struct{ Namespace, Queue string }
 
+// QueueBacklog is what waits in a queue.
+type QueueBacklog struct {
+	QueueKey
+	// Tokens is how many.
+	Tokens int
+	// Oldest is for how long the oldest of them has been waiting.
+	Oldest time.Duration
+}
+
 // TokenRef names a token that a sweep has to look at.
 type TokenRef struct {
 	Instance, Token machine.ID
@@ -285,6 +300,8 @@ type Filter struct {
 	States    []machine.InstanceState
 	// From and Before bound the time of the start: From <= t < Before. Zero is open.
 	From, Before time.Time
+	// Only are the workflows that whoever asks may see; nil for all.
+	Only *permission.Names
 }
 
 // Scan asks for a part of all instances, by id.

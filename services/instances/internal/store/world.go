@@ -49,6 +49,8 @@ type Writes struct {
 type LogEntry struct {
 	Instance *machine.Instance
 	machine.Event
+	// Trace is the span of the operation that writes it, as a W3C traceparent.
+	Trace string
 }
 
 // NewWorld makes a world of what a store loaded.
@@ -133,7 +135,7 @@ func (w *World) Put(c *machine.Changes, instance machine.ID) {
 	w.putInstance(c, instance)
 	w.writes.History = append(w.writes.History, c.History...)
 	for _, e := range c.Events {
-		w.writes.Events = append(w.writes.Events, LogEntry{Instance: w.instances[instance], Event: e})
+		w.writes.Events = append(w.writes.Events, LogEntry{Instance: w.instances[instance], Event: e, Trace: c.Trace})
 	}
 	for _, e := range c.History {
 		if e.By != machine.NotSettled {

@@ -63,6 +63,7 @@ type Sweeper struct {
 	holds     atomic.Bool // the sweep lease, as of the last tick
 	failed    bool
 	afterTick func(context.Context) error // what else is done at each tick
+	afterLook func(context.Context, store.Tick) error
 }
 
 // New makes the sweeper of a shard. The shard tells it of timers and leases.
@@ -74,6 +75,10 @@ func New(s *dispatch.Shard, c clock.Clock, holder string, log *slog.Logger) *Swe
 
 // AfterTick adds something to do at each tick. It must be called before Run.
 func (w *Sweeper) AfterTick(do func(context.Context) error) { w.afterTick = do }
+
+// AfterLook adds something to do after each look at the shard. It must be called before
+// Run.
+func (w *Sweeper) AfterLook(do func(context.Context, store.Tick) error) { w.afterLook = do }
 
 // Sweeps tells whether this process sweeps the shard, as far as it knows.
 func (w *Sweeper) Sweeps() bool { return w.holds.Load() }
@@ -232,16 +237,21 @@ func (w *Sweeper) wakeAll(refs []store.TokenRef) error {
 	for i, ref := range refs {
 		events[i] = dispatch.Wake(ref)
 	}
-	return w.apply(events, refs)
+	return w.apply(events, refs, func(ref store.TokenRef) { w.shard.TimerLate(w.shard.Now().Sub(ref.DueAt)) })
 }
 
 // apply runs events of the sweep. That a token is not due, or is gone, is no
-// failure: another process was faster. What the database did not take is kept.
-func (w *Sweeper) apply(events []dispatch.Event, refs []store.TokenRef) error {
+// failure: another process was faster. What the database did not take is kept. done is
+// told of what was applied; it may be nil.
+func (w *Sweeper) apply(events []dispatch.Event, refs []store.TokenRef, done func(store.TokenRef)) error {
 	var failure error
 	for i, o := range w.shard.Apply(events) {
 		switch {
-		case o.Err == nil, errors.Is(o.Err, machine.ErrLeaseLost):
+		case o.Err == nil:
+			if done != nil {
+				done(refs[i])
+			}
+		case errors.Is(o.Err, machine.ErrLeaseLost):
 		case errors.Is(o.Err, machine.ErrNotDue):
 			w.early(refs[i])
 		default:
@@ -286,6 +296,11 @@ func (w *Sweeper) tick(ctx context.Context) error {
 	}
 	if !look {
 		return nil
+	}
+	if w.afterLook != nil {
+		if err := w.afterLook(ctx, t); err != nil {
+			return err
+		}
 	}
 	w.mu.Lock()
 	mine := w.look
@@ -353,7 +368,7 @@ func (w *Sweeper) expire(ctx context.Context) error {
 			for i, ref := range refs {
 				events[i] = dispatch.Expire(store.Lease{Instance: ref.Instance, Token: ref.Token, Fence: ref.Fence})
 			}
-			if err := w.apply(events, refs); err != nil {
+			if err := w.apply(events, refs, nil); err != nil {
 				return err
 			}
 		}

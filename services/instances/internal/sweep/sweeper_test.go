@@ -252,7 +252,7 @@ func TestWaitSeesAnEndMadeElsewhere(t *testing.T) {
 			ended <- in
 		}()
 		synctest.Wait()
-		if state, err := there.Cancel(id, "elsewhere"); err != nil || state != machine.Cancelled {
+		if state, err := there.Cancel(t.Context(), id, "elsewhere"); err != nil || state != machine.Cancelled {
 			t.Fatal(state, err)
 		}
 		begun := time.Now()

@@ -101,8 +101,11 @@ func (l *Loop) startGroup(ctx context.Context, group []*turn) error {
 	defer cancel()
 	req := &wigglev1.StartInstancesRequest{}
 	for _, t := range group {
-		req.Starts = append(req.Starts, t.request())
+		start := t.request()
+		l.begin(t, start)
+		req.Starts = append(req.Starts, start)
 	}
+	defer endSpans(group)
 	var res *wigglev1.StartInstancesResponse
 	err := guarded(ctx, func(ctx context.Context) (err error) {
 		res, err = l.router.StartInstances(ctx, req)

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"go.opentelemetry.io/otel/metric"
+	"go.opentelemetry.io/otel/trace"
 
 	"github.com/wiggle-run/wiggle/pkg/lifecycle"
 	wigglev1 "github.com/wiggle-run/wiggle/proto/gen/wiggle/v1"
@@ -63,6 +64,9 @@ type Loop struct {
 	log    *slog.Logger
 	meters metrics
 	failed bool // the last pass
+
+	// Tracer makes the span with which the trace of what a schedule starts begins. Nil: none. It is set before Run.
+	Tracer trace.Tracer
 }
 
 // New makes a loop. Zones may be shared with others.

@@ -4,6 +4,8 @@ import (
 	"strings"
 	"time"
 
+	"go.opentelemetry.io/otel/trace"
+
 	wigglev1 "github.com/wiggle-run/wiggle/proto/gen/wiggle/v1"
 	"github.com/wiggle-run/wiggle/services/leader/internal/schedule"
 	"github.com/wiggle-run/wiggle/services/leader/internal/schedulestore"
@@ -23,6 +25,8 @@ type turn struct {
 	running  bool
 	problem  string
 	instance string
+	// span is that of the firing, where it is sampled.
+	span trace.Span
 }
 
 func (l *Loop) newTurn(row schedulestore.Row, now time.Time) *turn {

@@ -9,6 +9,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"go.opentelemetry.io/otel/trace"
+
 	"github.com/wiggle-run/wiggle/pkg/bus"
 	"github.com/wiggle-run/wiggle/pkg/postgres/eventlog"
 	"github.com/wiggle-run/wiggle/pkg/shardid"
@@ -56,6 +58,8 @@ type Relay struct {
 	hub   *Hub
 	pulse *heartbeat.Pulse
 	log   *slog.Logger
+	// Tracer makes the spans of what is published. Nil: none. It is set before Run.
+	Tracer trace.Tracer
 
 	relayed atomic.Int64 // entries, by this process
 	working atomic.Bool
@@ -174,7 +178,11 @@ func (t *turn) publish(ctx context.Context, stream string, entries []eventlog.En
 		return 0, err
 	}
 	defer cancel()
-	return t.hub.Publish(ctx, stream, t.events(entries))
+	events := t.events(entries)
+	spans := t.begin(ctx, events)
+	stored, err = t.hub.Publish(ctx, stream, events)
+	spans.end(stored, err)
+	return stored, err
 }
 
 // idle waits until the log has grown, the stream may be another, or no heartbeat tells.
@@ -252,7 +260,7 @@ func (t *turn) events(entries []eventlog.Entry) []bus.Event {
 		events[i] = bus.Event{
 			Shard: t.shard, Seq: e.Seq, Instance: shardid.NewInstance(t.shard, e.Instance).String(), Revision: e.Revision,
 			Namespace: e.Namespace, Workflow: e.Workflow, Version: e.Version, Key: e.Key, Type: e.Type, Node: e.Node,
-			Time: e.Time, Payload: e.Payload,
+			Time: e.Time, Payload: e.Payload, Trace: e.Trace,
 		}
 	}
 	return events

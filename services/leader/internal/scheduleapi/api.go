@@ -13,6 +13,7 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/wiggle-run/wiggle/pkg/faults"
+	"github.com/wiggle-run/wiggle/pkg/identity"
 	"github.com/wiggle-run/wiggle/pkg/postgres"
 	wigglev1 "github.com/wiggle-run/wiggle/proto/gen/wiggle/v1"
 	"github.com/wiggle-run/wiggle/services/leader/internal/schedule"
@@ -33,10 +34,11 @@ const (
 // Store is what the service needs of a store of schedules.
 type Store interface {
 	Get(ctx context.Context, namespace, id string) (schedulestore.Row, error)
-	List(ctx context.Context, namespace, workflow, after string, limit, bytes int) (list []schedulestore.Row, more bool, err error)
+	List(ctx context.Context, l schedulestore.Listing) (list []schedulestore.Row, more bool, err error)
 	Change(ctx context.Context, namespace, id string,
 		change func(now time.Time, old *schedulestore.Row) (*schedulestore.Row, error)) (*schedulestore.Row, bool, error)
 	Delete(ctx context.Context, namespace, id string) (bool, error)
+	DeleteIf(ctx context.Context, namespace, id string, allowed func(workflow string) error) (bool, error)
 }
 
 // Config says what the service is part of.
@@ -75,12 +77,20 @@ func (s *Server) PutSchedule(ctx context.Context, req *wigglev1.PutScheduleReque
 	}
 	put := proto.CloneOf(req.GetSchedule())
 	put.Namespace = namespace(put.GetNamespace())
+	if err := identity.Check(ctx, actionManage, put.GetNamespace(), put.GetWorkflow()); err != nil {
+		return nil, err
+	}
 	times, problems := schedule.Compile(put, s.cfg.Zones)
 	if problems != nil {
 		return nil, faults.Invalid(problems...)
 	}
 	var kept schedulestore.Row
 	change := func(now time.Time, old *schedulestore.Row) (*schedulestore.Row, error) {
+		if old != nil { // it may be another workflow's
+			if err := check(ctx, actionManage, old.Schedule.GetNamespace(), old.Schedule.GetWorkflow(), old.Schedule.GetId()); err != nil {
+				return nil, err
+			}
+		}
 		row, changed := apply(now, old, put, times)
 		kept = *row
 		if !changed {
@@ -138,6 +148,9 @@ func (s *Server) PauseSchedule(ctx context.Context, req *wigglev1.PauseScheduleR
 		if old == nil {
 			return nil, schedulestore.ErrNotFound
 		}
+		if err := check(ctx, actionManage, old.Schedule.GetNamespace(), old.Schedule.GetWorkflow(), old.Schedule.GetId()); err != nil {
+			return nil, err
+		}
 		kept = *old
 		if old.Schedule.GetPaused() == req.GetPaused() {
 			return nil, nil //nolint:nilnil // nothing is to be written
@@ -154,7 +167,7 @@ func (s *Server) PauseSchedule(ctx context.Context, req *wigglev1.PauseScheduleR
 	}
 	_, err := s.change(ctx, namespace(req.GetNamespace()), req.GetId(), change, &kept)
 	if errors.Is(err, schedulestore.ErrNotFound) {
-		return nil, faults.NotFound("schedule", req.GetId())
+		return nil, notFound(ctx, actionManage, req.GetId())
 	}
 	if err != nil {
 		return nil, err
@@ -187,10 +200,13 @@ func (s *Server) GetSchedule(ctx context.Context, req *wigglev1.GetScheduleReque
 	}
 	row, err := s.store.Get(ctx, namespace(req.GetNamespace()), req.GetId())
 	if errors.Is(err, schedulestore.ErrNotFound) {
-		return nil, faults.NotFound("schedule", req.GetId())
+		return nil, notFound(ctx, actionRead, req.GetId())
 	}
 	if err != nil {
 		return nil, s.fault(err)
+	}
+	if err := check(ctx, actionRead, row.Schedule.GetNamespace(), row.Schedule.GetWorkflow(), row.Schedule.GetId()); err != nil {
+		return nil, err
 	}
 	res := &wigglev1.GetScheduleResponse{Schedule: row.Schedule, Status: statusOf(row)}
 	if times, problems := schedule.Compile(row.Schedule, s.cfg.Zones); problems == nil {
@@ -215,7 +231,11 @@ func (s *Server) ListSchedules(ctx context.Context, req *wigglev1.ListSchedulesR
 		size = defaultPage
 	}
 	size = min(size, maxPage)
-	rows, more, err := s.store.List(ctx, namespace(req.GetNamespace()), req.GetWorkflow(), after, size, pageBytes)
+	name := namespace(req.GetNamespace())
+	rows, more, err := s.store.List(ctx, schedulestore.Listing{
+		Namespace: name, Workflow: req.GetWorkflow(), Only: identity.Within(ctx, actionRead, name),
+		After: after, Limit: size, Bytes: pageBytes,
+	})
 	if err != nil {
 		return nil, s.fault(err)
 	}
@@ -234,7 +254,7 @@ func (s *Server) DeleteSchedule(ctx context.Context, req *wigglev1.DeleteSchedul
 	if err := s.opened(); err != nil {
 		return nil, err
 	}
-	deleted, err := s.store.Delete(ctx, namespace(req.GetNamespace()), req.GetId())
+	deleted, err := s.remove(ctx, namespace(req.GetNamespace()), req.GetId())
 	if err != nil {
 		return nil, s.fault(err)
 	}

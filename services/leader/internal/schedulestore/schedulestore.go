@@ -22,6 +22,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/wiggle-run/wiggle/pkg/permission"
 	"github.com/wiggle-run/wiggle/pkg/postgres"
 	wigglev1 "github.com/wiggle-run/wiggle/proto/gen/wiggle/v1"
 	"github.com/wiggle-run/wiggle/services/leader/internal/schedule"
@@ -102,19 +103,40 @@ func (s *Store) Get(ctx context.Context, namespace, id string) (Row, error) {
 }
 
 // listSQL reads by the key from one id on, one more than asked for, and leaves out what makes a page too large.
-const listSQL = "select " + columns + `, total from (
+const (
+	listSQL   = listBegin + listEnd
+	listBegin = "select " + columns + `, total from (
 	select *, sum(octet_length(schedule)) over (order by id) as bytes, row_number() over (order by id) as number, count(*) over () as total
 	from (
-		select * from schedules where namespace = $1 and id > $2 and ($3 = '' or workflow = $3) order by id limit $4::bigint + 1
+		select * from schedules where namespace = $1 and id > $2 and ($3 = '' or workflow = $3)`
+	listEnd = ` order by id limit $4::bigint + 1
 	) page
 ) page where number = 1 or number <= $4 and bytes <= $5 order by id`
+	// listSome is listSQL for whoever may see some workflows. It passes over what others have, of which there is as much as
+	// people wrote.
+	listSome = listBegin + ` and (workflow = any ($6::text[]) or workflow ^@ any ($7::text[]))` + listEnd
+)
 
-// List reads the schedules of a namespace after an id, by id: at most limit, and not many more bytes than that, but at least
-// one if there is one. It reports whether there are more. An empty workflow stands for all.
-func (s *Store) List(
-	ctx context.Context, namespace, workflow, after string, limit, bytes int,
-) (list []Row, more bool, err error) {
-	rows, err := s.pool.Query(ctx, listSQL, namespace, after, workflow, limit, bytes)
+// Listing asks for a part of a namespace's schedules.
+type Listing struct {
+	Namespace string
+	// Workflow narrows, unless empty.
+	Workflow string
+	// Only are the workflows that whoever asks may see; nil for all.
+	Only *permission.Names
+	// After is the id that the list goes on behind. Empty: from the beginning.
+	After string
+	// Limit bounds the rows, Bytes the encoded schedules, but for the first.
+	Limit, Bytes int
+}
+
+// List reads schedules by id, at least one if there is one. It reports whether there are more.
+func (s *Store) List(ctx context.Context, l Listing) (list []Row, more bool, err error) {
+	sql, args := listSQL, []any{l.Namespace, l.After, l.Workflow, l.Limit, l.Bytes}
+	if !l.Only.All() {
+		sql, args = listSome, append(args, l.Only.Exact, l.Only.Prefixes)
+	}
+	rows, err := s.pool.Query(ctx, sql, args...)
 	if err != nil {
 		return nil, false, fmt.Errorf("list schedules: %w", err)
 	}
@@ -221,6 +243,32 @@ func (s *Store) Delete(ctx context.Context, namespace, id string) (bool, error) 
 		return false, fmt.Errorf("delete schedule: %w", err)
 	}
 	return tag.RowsAffected() > 0, nil
+}
+
+// DeleteIf is Delete, if the workflow of the schedule is allowed, whose error it returns. The row is locked meanwhile.
+func (s *Store) DeleteIf(ctx context.Context, namespace, id string, allowed func(workflow string) error) (deleted bool, err error) {
+	err = s.pool.InTx(ctx, postgres.TxOptions{Op: "delete schedule"}, func(ctx context.Context, tx pgx.Tx) error {
+		deleted = false
+		var workflow string
+		const lock = "select workflow from schedules where namespace = $1 and id = $2 for update"
+		err := tx.QueryRow(ctx, lock, namespace, id).Scan(&workflow)
+		if errors.Is(err, pgx.ErrNoRows) {
+			return nil
+		}
+		if err == nil {
+			err = allowed(workflow)
+		}
+		if err != nil {
+			return err
+		}
+		_, err = tx.Exec(ctx, "delete from schedules where namespace = $1 and id = $2", namespace, id)
+		deleted = err == nil
+		return err
+	})
+	if err != nil {
+		return false, fmt.Errorf("delete schedule: %w", err)
+	}
+	return deleted, nil
 }
 
 // some is a time as a column has it: null for the zero time.

@@ -13,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/wiggle-run/wiggle/internal/pgtest"
+	"github.com/wiggle-run/wiggle/pkg/permission"
 	"github.com/wiggle-run/wiggle/pkg/postgres"
 	wigglev1 "github.com/wiggle-run/wiggle/proto/gen/wiggle/v1"
 	"github.com/wiggle-run/wiggle/services/leader/internal/election"
@@ -200,20 +201,28 @@ func TestList(t *testing.T) {
 	for _, c := range []struct {
 		workflow, after string
 		limit, bytes    int
+		only            *permission.Names
 		want            string
 		more            bool
 	}{
-		{"", "", 9, 1 << 20, "B a b c d", false},
-		{"", "", 5, 1 << 20, "B a b c d", false},
-		{"", "", 4, 1 << 20, "B a b c", true},
-		{"", "b", 4, 1 << 20, "c d", false},
-		{"", "", 4, 2500, "B a", true},
-		{"", "", 4, 1, "B", true},
-		{"", "c", 4, 1, "d", false},
-		{"other", "", 4, 1 << 20, "c", false},
-		{"w", "a", 1, 1 << 20, "b", true},
+		{"", "", 9, 1 << 20, nil, "B a b c d", false},
+		{"", "", 5, 1 << 20, nil, "B a b c d", false},
+		{"", "", 4, 1 << 20, nil, "B a b c", true},
+		{"", "b", 4, 1 << 20, nil, "c d", false},
+		{"", "", 4, 2500, nil, "B a", true},
+		{"", "", 4, 1, nil, "B", true},
+		{"", "c", 4, 1, nil, "d", false},
+		{"other", "", 4, 1 << 20, nil, "c", false},
+		{"w", "a", 1, 1 << 20, nil, "b", true},
+		{"", "", 1, 1 << 20, &permission.Names{Prefixes: []string{"oth"}}, "c", false},
+		{"", "", 2, 1 << 20, &permission.Names{Exact: []string{"none", "w"}}, "B a", true},
+		{"", "a", 2, 1 << 20, &permission.Names{Exact: []string{"w"}}, "b d", false},
+		{"other", "", 4, 1 << 20, &permission.Names{Exact: []string{"w"}}, "", false},
+		{"", "", 4, 1 << 20, &permission.Names{}, "", false},
 	} {
-		rows, more, err := s.List(t.Context(), "default", c.workflow, c.after, c.limit, c.bytes)
+		rows, more, err := s.List(t.Context(), schedulestore.Listing{
+			Namespace: "default", Workflow: c.workflow, Only: c.only, After: c.after, Limit: c.limit, Bytes: c.bytes,
+		})
 		var got []string
 		for _, row := range rows {
 			got = append(got, row.Schedule.GetId())

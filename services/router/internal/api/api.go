@@ -12,6 +12,7 @@ import (
 	"github.com/wiggle-run/wiggle/proto/gen/wiggle/v1/wigglev1connect"
 	"github.com/wiggle-run/wiggle/services/router/internal/backends"
 	"github.com/wiggle-run/wiggle/services/router/internal/definitions"
+	"github.com/wiggle-run/wiggle/services/router/internal/guard"
 	"github.com/wiggle-run/wiggle/services/router/internal/peers"
 	"github.com/wiggle-run/wiggle/services/router/internal/poll"
 	"github.com/wiggle-run/wiggle/services/router/internal/route"
@@ -62,8 +63,9 @@ func call[T any](
 }
 
 // scatter answers the items of a batch: it groups them by shard, sends each group at once, and puts the outcomes into the
-// order of the items. What fails for a whole group fails for each of its items.
+// order of the items. What fails for a whole group fails for each of its items. Items that the caller may not do are not sent.
 func scatter[Item, Outcome any](
+	ctx context.Context,
 	items []Item,
 	shardOf func(Item) (int, error),
 	send func(shard int, group []Item) ([]Outcome, error),
@@ -71,7 +73,12 @@ func scatter[Item, Outcome any](
 ) []Outcome {
 	outcomes := make([]Outcome, len(items))
 	groups := make(map[int][]int)
+	denied := guard.Denied(ctx)
 	for i, item := range items {
+		if denied != nil && denied[i] != nil {
+			outcomes[i] = failed(item, denied[i])
+			continue
+		}
 		shard, err := shardOf(item)
 		if err != nil {
 			outcomes[i] = failed(item, err)

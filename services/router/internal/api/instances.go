@@ -49,7 +49,7 @@ func (s *Services) StartInstances(
 ) (*wigglev1.StartInstancesResponse, error) {
 	now := time.Now()
 	cluster := s.cluster()
-	outcomes := scatter(req.GetStarts(),
+	outcomes := scatter(ctx, req.GetStarts(),
 		func(start *wigglev1.StartInstanceRequest) (int, error) {
 			if err := s.checkPayload(start.GetInput()); err != nil {
 				return 0, err

@@ -16,7 +16,7 @@ func (s *Services) GetInstances(
 	ctx context.Context, req *wigglev1.GetInstancesRequest,
 ) (*wigglev1.GetInstancesResponse, error) {
 	cluster := s.cluster()
-	outcomes := scatter(req.GetInstances(),
+	outcomes := scatter(ctx, req.GetInstances(),
 		func(ref *wigglev1.InstanceRef) (int, error) { return cluster.Instance(ref.GetInstanceId()) },
 		func(shard int, group []*wigglev1.InstanceRef) ([]*wigglev1.InstanceOutcome, error) {
 			part := &wigglev1.GetInstancesRequest{Instances: group}

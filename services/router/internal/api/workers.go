@@ -22,7 +22,7 @@ func (s *Services) ReportSteps(
 	if next.left == 0 {
 		next.left = len(req.GetReports())
 	}
-	outcomes := scatter(req.GetReports(),
+	outcomes := scatter(ctx, req.GetReports(),
 		func(r *wigglev1.StepReport) (int, error) {
 			return s.task(r.GetTaskId(), r.GetResult())
 		},
@@ -98,7 +98,7 @@ func (s *Services) FailTask(ctx context.Context, req *wigglev1.FailTaskRequest) 
 
 // Heartbeat implements wigglev1connect.WorkerServiceHandler.
 func (s *Services) Heartbeat(ctx context.Context, req *wigglev1.HeartbeatRequest) (*wigglev1.HeartbeatResponse, error) {
-	outcomes := scatter(req.GetBeats(),
+	outcomes := scatter(ctx, req.GetBeats(),
 		func(b *wigglev1.Beat) (int, error) {
 			return s.task(b.GetTaskId(), b.GetProgress())
 		},
@@ -120,7 +120,7 @@ func (s *Services) Heartbeat(ctx context.Context, req *wigglev1.HeartbeatRequest
 func (s *Services) ReleaseTasks(
 	ctx context.Context, req *wigglev1.ReleaseTasksRequest,
 ) (*wigglev1.ReleaseTasksResponse, error) {
-	outcomes := scatter(req.GetTasks(),
+	outcomes := scatter(ctx, req.GetTasks(),
 		func(t *wigglev1.TaskLease) (int, error) { return s.cluster().Task(t.GetTaskId()) },
 		func(shard int, group []*wigglev1.TaskLease) ([]*wigglev1.TaskOutcome, error) {
 			part := &wigglev1.ReleaseTasksRequest{Worker: req.GetWorker(), Tasks: group}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/zeebo/xxh3"
 
+	releases "github.com/wiggle-run/wiggle/pkg/release"
 	wigglev1 "github.com/wiggle-run/wiggle/proto/gen/wiggle/v1"
 	wiggleinternalv1 "github.com/wiggle-run/wiggle/proto/gen/wiggleinternal/v1"
 )
@@ -193,8 +194,10 @@ func (s *Set) greet(p *Process) {
 	}
 	clear(s.greeted) // few processes differ at a time; logging one again does no harm
 	s.greeted[id] = struct{}{}
-	s.cfg.Logger.Warn("instances process is of another release", slog.String("process", p.name),
-		slog.String("release", release), slog.String("own_release", s.cfg.Release))
+	if releases.Compatible(s.cfg.Release, release) { // of those that are not, whoever made the client tells (releases.Peers)
+		s.cfg.Logger.Info("instances process is of another release, which is compatible", slog.String("process", p.name),
+			slog.String("release", release), slog.String("own_release", s.cfg.Release))
+	}
 }
 
 func (s *Set) missedProbe(p *Process) {

@@ -34,6 +34,7 @@ type Client struct {
 	Events    wigglev1connect.EventServiceClient
 	Shards    wiggleinternalv1connect.ShardServiceClient
 	Scans     wiggleinternalv1connect.ScanServiceClient
+	Scopes    wiggleinternalv1connect.ScopeServiceClient
 }
 
 // Process is one instances process, by its address. The process behind an address may change: it is then known by a new

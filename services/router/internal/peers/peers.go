@@ -1,4 +1,4 @@
-// Package peers calls the services that any of their processes can serve: search and leader. Calls go to one process for as
+// Package peers calls the services that any of their processes can serve: search, leader and auth. Calls go to one process for as
 // long as it answers, and then to the next, so that a process that is gone costs one call a moment and no caller an
 // error. Which processes there are is configured; one that is down is found by trying.
 package peers
@@ -36,7 +36,7 @@ func (p *Peers[C]) Configured() bool { return len(p.clients) > 0 }
 func Do[C, T any](ctx context.Context, p *Peers[C], timeout time.Duration, call func(context.Context, C) (T, error)) (T, error) {
 	var zero T
 	if !p.Configured() {
-		return zero, faults.Unimplemented("this cluster runs no %s service, or the router does not know it: set %s", p.service, p.setting)
+		return zero, p.unimplemented()
 	}
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
@@ -67,6 +67,29 @@ func Do[C, T any](ctx context.Context, p *Peers[C], timeout time.Duration, call 
 		return zero, refusal
 	}
 	return zero, faults.Unavailable(retryAfter, "the %s service does not answer", p.service)
+}
+
+// Once makes a call that must not be made twice, on the process that answered last. When that is away it is not known whether
+// the call was made, and the error says so. Other errors are those of [Do].
+func Once[C, T any](ctx context.Context, p *Peers[C], timeout time.Duration, call func(context.Context, C) (T, error)) (T, error) {
+	var zero T
+	if !p.Configured() {
+		return zero, p.unimplemented()
+	}
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	first := p.preferred.Load()
+	res, err := call(ctx, p.clients[int(first)%len(p.clients)])
+	if err == nil || !away(err) && faults.CodeOf(err) != faults.CodeDeadlineExceeded {
+		return res, err
+	}
+	p.prefer(first, int(first)+1)
+	return zero, faults.Unavailable(retryAfter, "the %s service did not confirm the call, which may or may not have been applied;"+
+		" look before you repeat it", p.service).WithCause(err)
+}
+
+func (p *Peers[C]) unimplemented() error {
+	return faults.Unimplemented("this cluster runs no %s service, or the router does not know it: set %s", p.service, p.setting)
 }
 
 // prefer has a process asked first, unless another call has changed that meanwhile.

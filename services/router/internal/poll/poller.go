@@ -70,7 +70,7 @@ type Poller struct {
 func New(
 	cfg Config, forward *route.Forwarder, cluster func() *route.Cluster, logger *slog.Logger, meter metric.Meter,
 ) (*Poller, error) {
-	parked, err := meter.Int64UpDownCounter("wiggle.router.parked_polls",
+	parked, err := meter.Int64UpDownCounter("wiggle.router.parked_polls", metric.WithUnit("{poll}"),
 		metric.WithDescription("Polls that wait for a task."))
 	if err != nil {
 		return nil, err

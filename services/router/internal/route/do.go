@@ -36,12 +36,12 @@ type Forwarder struct {
 
 // NewForwarder makes a forwarder that counts its calls and retries.
 func NewForwarder(set *backends.Set, meter metric.Meter) (*Forwarder, error) {
-	calls, err := meter.Int64Counter("wiggle.router.calls",
+	calls, err := meter.Int64Counter("wiggle.router.calls", metric.WithUnit("{call}"),
 		metric.WithDescription("Calls to instances processes, by shard, method and outcome."))
 	if err != nil {
 		return nil, err
 	}
-	retries, err := meter.Int64Counter("wiggle.router.retries",
+	retries, err := meter.Int64Counter("wiggle.router.retries", metric.WithUnit("{call}"),
 		metric.WithDescription("Calls that were made again, by shard and method."))
 	if err != nil {
 		return nil, err

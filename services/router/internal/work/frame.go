@@ -52,6 +52,7 @@ type item struct {
 	// taskID and lease are what its answer names.
 	taskID string
 	lease  []byte
+	denied error // why the worker may have nothing to do with the task
 }
 
 // settles tells whether the worker is through with the task.

@@ -72,7 +72,7 @@ type class struct {
 func New(
 	cfg Config, forward *route.Forwarder, cluster func() *route.Cluster, logger *slog.Logger, meter metric.Meter,
 ) (*Hub, error) {
-	streams, err := meter.Int64UpDownCounter("wiggle.router.work_streams",
+	streams, err := meter.Int64UpDownCounter("wiggle.router.work_streams", metric.WithUnit("{stream}"),
 		metric.WithDescription("Streams of workers that are open."))
 	if err != nil {
 		return nil, err

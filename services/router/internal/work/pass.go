@@ -22,6 +22,9 @@ func (s *session) fromWorker(req *request, first bool) error {
 	if req.hello != nil && !first {
 		return faults.InvalidArgument("hello must be in the first message of a stream only")
 	}
+	if err := s.judge(req.items); err != nil {
+		return err
+	}
 	groups, err := s.pass(req, first)
 	if err != nil {
 		return err
@@ -83,6 +86,9 @@ func (s *session) groups(items []item) (groups []*group, refused []byte) {
 	var res *wigglev1.WorkResponse
 	for _, it := range items {
 		shard, err := cluster.Task(it.taskID)
+		if it.denied != nil {
+			err = it.denied
+		}
 		if err == nil {
 			at := s.slots[shard]
 			if at != nil && at.link != nil && !at.link.out.full() {

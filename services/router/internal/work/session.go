@@ -17,6 +17,7 @@ import (
 	"github.com/wiggle-run/wiggle/pkg/lifecycle"
 	"github.com/wiggle-run/wiggle/pkg/rpc"
 	wigglev1 "github.com/wiggle-run/wiggle/proto/gen/wiggle/v1"
+	"github.com/wiggle-run/wiggle/services/router/internal/guard"
 )
 
 // Request and Response are the messages of a stream, as their bytes.
@@ -49,6 +50,7 @@ type session struct {
 	cancel     context.CancelCauseFunc
 	hello      *wigglev1.WorkHello // without held
 	held       []*wigglev1.TaskLease
+	limits     *guard.Limits // nil: the worker may take tasks of every queue
 	class      *class
 	out        *queue // to the worker
 	background sync.WaitGroup
@@ -84,11 +86,15 @@ func (h *Hub) Serve(ctx context.Context, stream *Stream) error {
 	if err := h.cfg.Validate(hello); err != nil {
 		return err
 	}
-	held := hello.GetHeld()
+	limits := guard.Of(ctx)
+	held, err := limited(ctx, limits, hello)
+	if err != nil {
+		return err
+	}
 	hello.Held = nil
 	ctx, cancel := context.WithCancelCause(ctx)
 	s := &session{
-		hub: h, ctx: ctx, cancel: cancel, hello: hello, held: held, out: newQueue(workerBytes),
+		hub: h, ctx: ctx, cancel: cancel, hello: hello, held: held, limits: limits, out: newQueue(workerBytes),
 		slots: map[int]*slot{}, links: map[*link]struct{}{}, ledger: ledger{now: time.Now},
 	}
 	if !h.join(s) {

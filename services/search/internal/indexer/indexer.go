@@ -8,6 +8,8 @@ import (
 	"sync"
 	"time"
 
+	"go.opentelemetry.io/otel/trace"
+
 	"github.com/wiggle-run/wiggle/pkg/bus"
 	"github.com/wiggle-run/wiggle/pkg/faults"
 	"github.com/wiggle-run/wiggle/pkg/lifecycle"
@@ -65,6 +67,9 @@ type Indexer struct {
 	// Retry is when an event that could not be dealt with is delivered again, at first. It is set before the first batch.
 	Retry time.Duration
 
+	// Tracer makes the spans of what is indexed. Nil: none. It is set before the first batch.
+	Tracer trace.Tracer
+
 	// Hold is HoldTime, unless it is set otherwise before the first batch.
 	Hold time.Duration
 
@@ -110,7 +115,10 @@ func (x *Indexer) RunOnce(ctx context.Context) error {
 	began := time.Now()
 	x.group(deliveries)
 	b := &batch{Indexer: x}
-	if err := b.index(ctx, x.due(began)); err != nil {
+	due := x.due(began)
+	err = b.index(x.begin(ctx, due), due)
+	endSpans(due, err)
+	if err != nil {
 		return err
 	}
 	if len(deliveries) == batchSize {
@@ -188,8 +196,9 @@ type item struct {
 	key    document.Key
 	ref    *wigglev1.InstanceRef
 	events []*bus.Delivery
-	since  time.Time // when the first of them came
-	ended  bool      // one of them is no start
+	since  time.Time  // when the first of them came
+	ended  bool       // one of them is no start
+	span   trace.Span // of its being indexed, if that is sampled
 }
 
 // attempt is how often the item was delivered, by the event that was so least often.
@@ -357,7 +366,7 @@ func (b *batch) acknowledge(ctx context.Context, items []*item) {
 			_ = e.Ack()
 			delay := now.Sub(e.Time)
 			b.delays.Note(now, delay)
-			b.metrics.done(ctx, delay)
+			b.metrics.done(ctx, e.Shard, delay)
 		}
 	}
 	b.mu.Lock()
@@ -370,12 +379,15 @@ func (b *batch) again(ctx context.Context, items []*item, err error) {
 	for _, it := range items {
 		for _, e := range it.events {
 			_ = e.Retry(b.pause(e.Attempt))
-			b.metrics.retried.Add(ctx, 1)
+			b.metrics.retried.Add(ctx, 1, b.metrics.of(e.Shard))
 		}
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.failed, b.err = b.failed+len(items), err
+	for _, it := range items {
+		it.failed(err)
+	}
 }
 
 // refused deals with an item that will be refused again. It is tried some times all the same, as what refuses it may be
@@ -389,10 +401,11 @@ func (b *batch) refused(ctx context.Context, it *item, err error) {
 		slog.String("instance", it.ref.GetInstanceId()), slog.String("error", postgres.Detail(err)))
 	for _, e := range it.events {
 		_ = e.Ack()
-		b.metrics.skipped.Add(ctx, 1)
+		b.metrics.skipped.Add(ctx, 1, b.metrics.of(e.Shard))
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	it.failed(err)
 	b.done++
 }
 

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"time"
 
+	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/metric"
 )
 
@@ -28,7 +29,13 @@ func NewMetrics(m metric.Meter) (*Metrics, error) {
 	return &Metrics{delay, indexed, retried, skipped}, errors.Join(err1, err2, err3, err4)
 }
 
-func (m *Metrics) done(ctx context.Context, delay time.Duration) {
-	m.delay.Record(ctx, max(delay, 0).Seconds())
-	m.indexed.Add(ctx, 1)
+func (m *Metrics) done(ctx context.Context, shard int, delay time.Duration) {
+	of := m.of(shard)
+	m.delay.Record(ctx, max(delay, 0).Seconds(), of)
+	m.indexed.Add(ctx, 1, of)
+}
+
+// of is the label of the shard whose event it is.
+func (*Metrics) of(shard int) metric.MeasurementOption {
+	return metric.WithAttributes(attribute.Int("shard", shard))
 }

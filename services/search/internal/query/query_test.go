@@ -190,10 +190,10 @@ func TestPaging(t *testing.T) { // SRC-6
 	t.Parallel()
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
-	random := rand.New(rand.NewPCG(seed, 0))
 	for name, text := range map[string]string{"ranked": "tea", "newest first": "", "without": "-coffee"} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
+			random := rand.New(rand.NewPCG(seed, 0)) // of its own: a source is not for several at a time
 			s := newScene(t, 2)
 			const total = 150
 			still := map[string]bool{}

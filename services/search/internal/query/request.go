@@ -1,6 +1,7 @@
 package query
 
 import (
+	"context"
 	"math"
 	"strings"
 	"time"
@@ -8,22 +9,27 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/wiggle-run/wiggle/pkg/faults"
+	"github.com/wiggle-run/wiggle/pkg/identity"
 	wigglev1 "github.com/wiggle-run/wiggle/proto/gen/wiggle/v1"
 	"github.com/wiggle-run/wiggle/services/search/internal/document"
 	"github.com/wiggle-run/wiggle/services/search/internal/searchstore"
 )
 
-// visible is the namespace whose documents a search is about. It is the one place that decides what a caller gets to see.
-func visible(f *wigglev1.SearchFilter) string {
+// actionRead is the action of searches, as their protos have it.
+const actionRead = "instance.read"
+
+// namespaceOf is the namespace whose documents a search is about.
+func namespaceOf(f *wigglev1.SearchFilter) string {
 	if f.GetNamespace() == "" {
 		return "default"
 	}
 	return f.GetNamespace()
 }
 
-// filterOf reads the filter of a request.
-func filterOf(f *wigglev1.SearchFilter) (searchstore.Filter, error) {
-	out := searchstore.Filter{Namespace: visible(f), Workflows: f.GetWorkflows(), States: f.GetStates()}
+// filterOf reads the filter of a request. It is the one place that decides what a caller gets to see.
+func filterOf(ctx context.Context, f *wigglev1.SearchFilter) (searchstore.Filter, error) {
+	out := searchstore.Filter{Namespace: namespaceOf(f), Workflows: f.GetWorkflows(), States: f.GetStates()}
+	out.Only = identity.Within(ctx, actionRead, out.Namespace)
 	for _, text := range append([]string{out.Namespace}, out.Workflows...) {
 		if strings.ContainsRune(text, 0) {
 			return out, faults.InvalidArgument("the filter's %q holds a NUL character, which no name does", text)

@@ -48,7 +48,7 @@ func (s *Searcher) call(policy wigglev1.MissingShards) *call {
 // query reads what is searched for; nil if that is text without a word, which nothing matches. The words are read by the
 // first shard that answers: all read them in the same way.
 func (s *Searcher) query(ctx context.Context, c *call, text string, f *wigglev1.SearchFilter) (*searchstore.Query, error) {
-	filter, err := filterOf(f)
+	filter, err := filterOf(ctx, f)
 	if err != nil {
 		return nil, err
 	}
@@ -95,7 +95,7 @@ type found struct {
 // Search finds instances.
 func (s *Searcher) Search(ctx context.Context, req *wigglev1.SearchRequest) (*wigglev1.SearchResponse, error) {
 	c := s.call(req.GetMissingShards())
-	hash, err := searchHash(req, visible(req.GetFilter()))
+	hash, err := searchHash(req, namespaceOf(req.GetFilter()))
 	if err != nil {
 		return nil, faults.Internal(err)
 	}

@@ -38,6 +38,11 @@ func (s *Store) Facets(ctx context.Context, q *Query) (f Facets, err error) {
 		if _, err := tx.Exec(ctx, facetsPlan); err != nil {
 			return err
 		}
+		q, some, err := q.narrow(ctx, tx)
+		if err != nil || !some {
+			f = Facets{}
+			return err
+		}
 		part := 1.0
 		if !q.byColumns() {
 			expected, err := expected(ctx, tx, q)

@@ -48,8 +48,13 @@ const hitColumns = `d.shard, d.id, d.revision, d.version, d.state, d.priority, d
 // List reads hits in the order of time, at most limit, behind a position unless that is nil. It walks documents_newest, or,
 // where few match, sorts what the GIN index names.
 func (s *Store) List(ctx context.Context, q *Query, after *Position, limit int) (hits []Hit, err error) {
-	sql, args := q.listSQL(after, limit)
 	err = s.read(ctx, "list documents", func(ctx context.Context, tx pgx.Tx) error {
+		q, some, err := q.narrow(ctx, tx)
+		if err != nil || !some {
+			hits = nil
+			return err
+		}
+		sql, args := q.listSQL(after, limit)
 		rows, err := tx.Query(ctx, sql, args...)
 		hits, err = collect(rows, err, func(rows pgx.Rows) (h Hit, err error) {
 			var ended pgtype.Timestamptz
@@ -93,14 +98,18 @@ func (s *Store) Rank(ctx context.Context, q *Query, window Window, after *Positi
 }
 
 func (s *Store) rank(ctx context.Context, q *Query, window Window, after *Position, limit int) (hits []Hit, lower time.Time, err error) {
-	sql, args := q.rankSQL(window, after, limit)
 	err = s.read(ctx, "search documents", func(ctx context.Context, tx pgx.Tx) error {
+		hits = nil
+		q, some, err := q.narrow(ctx, tx)
+		if err != nil || !some {
+			return err
+		}
+		sql, args := q.rankSQL(window, after, limit)
 		rows, err := tx.Query(ctx, sql, args...)
 		if err != nil {
 			return err
 		}
 		defer rows.Close()
-		hits = nil
 		for rows.Next() {
 			var bound pgtype.Timestamptz
 			h, found, err := scanRanked(rows, &bound)

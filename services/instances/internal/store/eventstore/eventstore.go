@@ -41,7 +41,7 @@ func (l *Log) ReadEvents(ctx context.Context, after int64, limit int) (store.Eve
 	for i, e := range page.Entries {
 		out.Events[i] = store.StoredEvent{
 			Seq: e.Seq, Instance: machine.ID(e.Instance), Revision: e.Revision, Version: e.Version, Namespace: e.Namespace,
-			Workflow: e.Workflow, Type: e.Type, Node: e.Node, Key: e.Key, Time: e.Time.UTC(), Payload: e.Payload,
+			Workflow: e.Workflow, Type: e.Type, Node: e.Node, Key: e.Key, Time: e.Time.UTC(), Payload: e.Payload, Trace: e.Trace,
 		}
 	}
 	return out, nil
@@ -188,6 +188,23 @@ const trimEvents = `with passed as materialized (
 	where e.seq = any (array[f.seq]) and (c.keep is null or f.seq < c.keep) returning 1
 )
 select (select count(*) from gone), c.looked, coalesce(c.keep - 1, c.last, $1), c.keep is not null from cut c`
+
+// eventsSize reads the two ends of the primary key.
+const eventsSize = `select coalesce(l.seq - f.seq + 1, 0),
+	coalesce(extract(epoch from clock_timestamp() - f.recorded_at) * 1000000, 0)::bigint
+from (select 1) one
+left join lateral (select e.seq, e.recorded_at from events e order by e.seq limit 1) f on true
+left join lateral (select e.seq from events e order by e.seq desc limit 1) l on true`
+
+// EventsSize implements [store.Events].
+func (l *Log) EventsSize(ctx context.Context) (size store.EventsSize, err error) {
+	var oldest int64
+	if err := l.pool.QueryRow(ctx, eventsSize).Scan(&size.Entries, &oldest); err != nil {
+		return store.EventsSize{}, fmt.Errorf("measure the event log: %w", err)
+	}
+	size.Oldest = time.Duration(oldest) * time.Microsecond
+	return size, nil
+}
 
 // TrimEvents implements [store.Events].
 func (l *Log) TrimEvents(ctx context.Context, t store.TrimEvents) (store.TrimmedEvents, error) {

@@ -22,7 +22,7 @@ func (l *eventLog) append(now time.Time, e store.LogEntry) {
 	in := e.Instance
 	l.entries = append(l.entries, store.StoredEvent{
 		Seq: l.last, Instance: in.ID, Revision: e.Revision, Version: in.Version, Namespace: in.Namespace, Workflow: in.Workflow,
-		Type: e.Type, Node: e.Node, Time: now, Payload: e.Payload,
+		Type: e.Type, Node: e.Node, Time: now, Payload: e.Payload, Trace: e.Trace,
 	})
 }
 
@@ -139,6 +139,18 @@ func (s *Store) DeleteEventConsumer(ctx context.Context, name string) error {
 		delete(l.consumers, name)
 		return nil
 	})
+}
+
+// EventsSize implements [store.Events].
+func (s *Store) EventsSize(ctx context.Context) (size store.EventsSize, err error) {
+	err = s.onEvents(ctx, func(l *eventLog) error {
+		if len(l.entries) > 0 {
+			tail, earliest := l.bounds()
+			size = store.EventsSize{Entries: tail - earliest, Oldest: s.now().Sub(l.entries[0].Time)}
+		}
+		return nil
+	})
+	return size, err
 }
 
 // TrimEvents implements [store.Events].

@@ -152,7 +152,7 @@ func compareList(a, b store.ListKey) int {
 
 func matches(f store.Filter, in *machine.Instance) bool {
 	return in.Namespace == f.Namespace &&
-		(f.Workflow == "" || in.Workflow == f.Workflow) &&
+		(f.Workflow == "" || in.Workflow == f.Workflow) && f.Only.Match(in.Workflow) &&
 		(len(f.States) == 0 || slices.Contains(f.States, in.State)) &&
 		(f.From.IsZero() || !in.CreatedAt.Before(f.From)) &&
 		(f.Before.IsZero() || in.CreatedAt.Before(f.Before))

@@ -109,6 +109,34 @@ func (s *Store) readyKeys() []store.QueueKey {
 	return keys
 }
 
+// Backlog implements [store.Store].
+func (s *Store) Backlog(ctx context.Context, queues []store.QueueKey, limit int) ([]store.QueueBacklog, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now := s.now()
+	found := make([]store.QueueBacklog, len(queues))
+	place := make(map[store.QueueKey]int, len(queues))
+	for i, key := range queues {
+		found[i].QueueKey = key
+		place[key] = i
+	}
+	for _, t := range s.tokens {
+		if t.State != machine.Ready || !t.DueAt.IsZero() {
+			continue
+		}
+		i, ok := place[store.QueueKey{Namespace: s.instances[t.Instance].Namespace, Queue: t.Queue}]
+		if !ok || found[i].Tokens == limit {
+			continue
+		}
+		found[i].Tokens++
+		found[i].Oldest = max(found[i].Oldest, now.Sub(t.QueuedAt))
+	}
+	return slices.DeleteFunc(found, func(q store.QueueBacklog) bool { return q.Tokens == 0 }), nil
+}
+
 // Due implements [store.Store].
 func (s *Store) Due(ctx context.Context, before time.Time, limit int) ([]store.TokenRef, error) {
 	if err := ctx.Err(); err != nil {

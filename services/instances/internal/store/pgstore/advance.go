@@ -24,20 +24,20 @@ const giveWay = `select set_config('lock_timeout', '20', true)`
 // written so that it can be no way to the rows: neither a join on a fence nor the index of
 // leased tokens.
 //
-// Parameters: $1 time, $2 to $18 tokens.
+// Parameters: $1 time, $2 to $19 tokens.
 const advanceTokens = `with moved as (
 	update tokens t set fence = u.fence, settled_fence = u.was, settled_by = 1, settled_retry_at = null, timeout_us = u.timeout_us,
 		queued_at = $1::timestamptz, leased_at = case when u.state = 2 then $1::timestamptz end,
 		lease_until = u.lease_until, deadline = u.deadline, attempt = 1, position = u.at + 1, state = u.state,
 		priority = u.priority, queue = u.queue, node = u.node, worker = u.worker, progress_type = '', progress = null,
-		failure = null, loops = u.loops,
+		failure = null, loops = u.loops, trace = u.trace,
 		view_type = case when u.keep_view then t.view_type else u.view_type end,
 		view = case when u.keep_view then t.view else u.view end
 	from unnest($2::uuid[], $3::bigint[], $4::integer[], $5::bigint[], $6::bigint[], $7::timestamptz[], $8::timestamptz[],
 		$9::smallint[], $10::smallint[], $11::boolean[], $12::text[], $13::text[], $14::text[], $15::text[], $16::bytea[],
-		$17::bytea[], $18::bytea[])
+		$17::bytea[], $18::bytea[], $19::text[])
 		as u(id, was, at, fence, timeout_us, lease_until, deadline, state, priority, keep_view, queue, node, worker, view_type,
-		loops, view, entry)
+		loops, view, entry, trace)
 	where t.id = any (array[u.id]) and t.fence = any (array[u.was]) and t.position = any (array[u.at]) and t.state + 0 = 2
 	returning t.id, t.instance_id, u.was, u.at, u.entry
 ), wrote as (
@@ -87,6 +87,7 @@ type moveRows struct {
 	id, was, at, fence, timeout, leaseUntil, deadline column
 	state, priority, keepView                         column
 	queue, node, worker, viewType, loops, view, entry column
+	trace                                             column
 }
 
 func (r *moveRows) add(m *store.Move) error {
@@ -108,6 +109,7 @@ func (r *moveRows) add(m *store.Move) error {
 	r.node.text(to.Node)
 	r.worker.text(to.Worker)
 	r.loops.bytes(encodeLoops(to.Loops))
+	r.trace.optionalText(to.Trace)
 	view, keep := to.View, sameSlice(to.View.Data, from.View.Data)
 	if keep {
 		view = machine.Payload{}
@@ -122,6 +124,6 @@ func (r *moveRows) add(m *store.Move) error {
 func (r *moveRows) args(now time.Time) []any {
 	return []any{
 		timestamp(now), r.id, r.was, r.at, r.fence, r.timeout, r.leaseUntil, r.deadline, r.state, r.priority, r.keepView, r.queue,
-		r.node, r.worker, r.viewType, r.loops, r.view, r.entry,
+		r.node, r.worker, r.viewType, r.loops, r.view, r.entry, r.trace,
 	}
 }

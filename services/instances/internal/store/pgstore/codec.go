@@ -18,11 +18,11 @@ import (
 
 // How rows are read. Writing is in columns.go.
 
-// tokenColumns are a token's columns in the order of [db.Token]; %s is the table.
+// tokenColumns are a token's columns in the order of tokenTargets.
 const tokenColumns = `t.id, t.instance_id, t.parent_id, t.fence, t.settled_fence, t.timeout_us, t.due_at, t.queued_at, t.leased_at,
 	t.lease_until, t.deadline, t.settled_retry_at, t.idx, t.attempt, t.version, t.width, t.pending, t.next_idx, t.position, t.state,
 	t.priority, t.settled_by, t.held, t.has_result, t.namespace, t.workflow, t.queue, t.node, t.key, t.worker, t.view_type,
-	t.progress_type, t.loops, t.failure, `
+	t.progress_type, t.loops, t.failure, t.trace, `
 
 const (
 	tokenPayloads   = `t.progress, t.view`
@@ -39,7 +39,7 @@ func tokenTargets(r *db.Token) []any {
 		(*[16]byte)(&r.ID), (*[16]byte)(&r.InstanceID), &r.ParentID, &r.Fence, &r.SettledFence, &r.TimeoutUs, &r.DueAt, &r.QueuedAt,
 		&r.LeasedAt, &r.LeaseUntil, &r.Deadline, &r.SettledRetryAt, &r.Idx, &r.Attempt, &r.Version, &r.Width, &r.Pending, &r.NextIdx,
 		&r.Position, &r.State, &r.Priority, &r.SettledBy, &r.Held, &r.HasResult, &r.Namespace, &r.Workflow, &r.Queue, &r.Node, &r.Key,
-		&r.Worker, &r.ViewType, &r.ProgressType, &r.Loops, &r.Failure, &r.Progress, &r.View,
+		&r.Worker, &r.ViewType, &r.ProgressType, &r.Loops, &r.Failure, &r.Trace, &r.Progress, &r.View,
 	}
 }
 
@@ -86,6 +86,7 @@ func decodeToken(r *db.Token) (*machine.Token, error) {
 		Progress:  machine.Payload{ContentType: r.ProgressType, Data: r.Progress},
 		Failure:   failure,
 		Width:     r.Width, Pending: r.Pending, Next: r.NextIdx, Loops: loops, Position: r.Position,
+		Trace:   r.Trace.String,
 		Settled: machine.Settled{Fence: r.SettledFence, By: machine.SettledBy(r.SettledBy), RetryAt: when(r.SettledRetryAt)},
 	}, nil
 }

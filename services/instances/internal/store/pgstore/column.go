@@ -84,6 +84,15 @@ func (c *column) text(v string) {
 	c.items = append(c.items, v...)
 }
 
+// optionalText writes the empty text as NULL.
+func (c *column) optionalText(v string) {
+	if v == "" {
+		c.null()
+		return
+	}
+	c.text(v)
+}
+
 // bytes writes nil as NULL.
 func (c *column) bytes(v []byte) {
 	if v == nil {

@@ -41,7 +41,7 @@ type tokenRows struct {
 	held, hasResult, keepView                            column
 	namespace, workflow, queue, node, key, worker        column
 	viewType, progressType                               column
-	loops, failure, progress, view                       column
+	loops, failure, trace, progress, view                column
 }
 
 // add appends a token. With keepView the row's view is left as it is stored.
@@ -77,6 +77,7 @@ func (r *tokenRows) add(t *machine.Token, keepView bool) error {
 	r.progress.bytes(t.Progress.Data)
 	r.loops.bytes(encodeLoops(t.Loops))
 	r.failure.bytes(failure)
+	r.trace.optionalText(t.Trace)
 	view := t.View
 	if keepView {
 		view = machine.Payload{}
@@ -102,19 +103,19 @@ func (r *tokenRows) addFixed(t *machine.Token, in *machine.Instance) {
 // state puts it in.
 const insertTokens = `insert into tokens (id, instance_id, parent_id, fence, settled_fence, timeout_us, due_at, queued_at, leased_at,
 	lease_until, deadline, settled_retry_at, idx, attempt, version, width, pending, next_idx, position, state, priority, settled_by,
-	held, has_result, namespace, workflow, queue, node, key, worker, view_type, progress_type, loops, failure, progress, view)
+	held, has_result, namespace, workflow, queue, node, key, worker, view_type, progress_type, loops, failure, progress, view, trace)
 select * from unnest($1::uuid[], $2::uuid[], $3::uuid[], $4::bigint[], $5::bigint[], $6::bigint[], $7::timestamptz[],
 	$8::timestamptz[], $9::timestamptz[], $10::timestamptz[], $11::timestamptz[], $12::timestamptz[], $13::integer[],
 	$14::integer[], $15::integer[], $16::integer[], $17::integer[], $18::integer[], $19::integer[], $20::smallint[],
 	$21::smallint[], $22::smallint[], $23::boolean[], $24::boolean[], $25::text[], $26::text[], $27::text[], $28::text[],
-	$29::text[], $30::text[], $31::text[], $32::text[], $33::bytea[], $34::bytea[], $35::bytea[], $36::bytea[])`
+	$29::text[], $30::text[], $31::text[], $32::text[], $33::bytea[], $34::bytea[], $35::bytea[], $36::bytea[], $37::text[])`
 
 func (r *tokenRows) insertArgs() []any {
 	return []any{
 		r.id, r.instance, r.parent, r.fence, r.settledFence, r.timeout, r.due, r.queued, r.leasedAt, r.leaseUntil, r.deadline,
 		r.retryAt, r.index, r.attempt, r.version, r.width, r.pending, r.next, r.position, r.state, r.priority, r.settledBy, r.held,
 		r.hasResult, r.namespace, r.workflow, r.queue, r.node, r.key, r.worker, r.viewType, r.progressType, r.loops, r.failure,
-		r.progress, r.view,
+		r.progress, r.view, r.trace,
 	}
 }
 
@@ -125,23 +126,24 @@ const updateTokens = `update tokens t set fence = u.fence, settled_fence = u.set
 	settled_retry_at = u.settled_retry_at, attempt = u.attempt, width = u.width, pending = u.pending, next_idx = u.next_idx,
 	position = u.position, state = u.state, priority = u.priority, settled_by = u.settled_by, held = u.held,
 	has_result = u.has_result, queue = u.queue, node = u.node, worker = u.worker, progress_type = u.progress_type,
-	loops = u.loops, failure = u.failure, progress = u.progress,
+	loops = u.loops, failure = u.failure, progress = u.progress, trace = u.trace,
 	view_type = case when u.keep_view then t.view_type else u.view_type end,
 	view = case when u.keep_view then t.view else u.view end
 from unnest($1::uuid[], $2::bigint[], $3::bigint[], $4::bigint[], $5::timestamptz[], $6::timestamptz[], $7::timestamptz[],
 	$8::timestamptz[], $9::timestamptz[], $10::timestamptz[], $11::integer[], $12::integer[], $13::integer[], $14::integer[],
 	$15::integer[], $16::smallint[], $17::smallint[], $18::smallint[], $19::boolean[], $20::boolean[], $21::boolean[], $22::text[],
-	$23::text[], $24::text[], $25::text[], $26::text[], $27::bytea[], $28::bytea[], $29::bytea[], $30::bytea[])
+	$23::text[], $24::text[], $25::text[], $26::text[], $27::bytea[], $28::bytea[], $29::bytea[], $30::bytea[],
+	$31::text[])
 	as u(id, fence, settled_fence, timeout_us, due_at, queued_at, leased_at, lease_until, deadline, settled_retry_at, attempt, width,
 	pending, next_idx, position, state, priority, settled_by, held, has_result, keep_view, queue, node, worker, view_type,
-	progress_type, loops, failure, progress, view)
+	progress_type, loops, failure, progress, view, trace)
 where t.id = any (array[u.id])`
 
 func (r *tokenRows) updateArgs() []any {
 	return []any{
 		r.id, r.fence, r.settledFence, r.timeout, r.due, r.queued, r.leasedAt, r.leaseUntil, r.deadline, r.retryAt, r.attempt,
 		r.width, r.pending, r.next, r.position, r.state, r.priority, r.settledBy, r.held, r.hasResult, r.keepView, r.queue, r.node,
-		r.worker, r.viewType, r.progressType, r.loops, r.failure, r.progress, r.view,
+		r.worker, r.viewType, r.progressType, r.loops, r.failure, r.progress, r.view, r.trace,
 	}
 }
 

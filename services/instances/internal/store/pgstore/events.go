@@ -12,15 +12,16 @@ import (
 // (package eventlog). A transaction that writes events has changed an instance or a
 // token, so there always is one.
 //
-// Parameters: $1 to $9 entries, $10 time.
-const insertEvents = `insert into events (instance_id, revision, version, namespace, workflow, type, node, key, payload, recorded_at)
-select u.*, $10::timestamptz from unnest($1::uuid[], $2::integer[], $3::integer[], $4::text[], $5::text[], $6::text[], $7::text[],
-	$8::text[], $9::bytea[]) u`
+// Parameters: $1 to $10 entries, $11 time.
+const insertEvents = `insert into events (instance_id, revision, version, namespace, workflow, type, node, key, payload, trace, recorded_at)
+select u.*, $11::timestamptz from unnest($1::uuid[], $2::integer[], $3::integer[], $4::text[], $5::text[], $6::text[], $7::text[],
+	$8::text[], $9::bytea[], $10::text[]) u`
 
 // eventRows are entries of the event log column by column.
 type eventRows struct {
 	instance, revision, version                        column
 	namespace, workflow, kind, node, key, eventPayload column
+	trace                                              column
 }
 
 func (r *eventRows) add(e *store.LogEntry) {
@@ -34,6 +35,7 @@ func (r *eventRows) add(e *store.LogEntry) {
 	r.node.text(e.Node)
 	r.key.text("") // instances have none yet
 	r.eventPayload.bytes(e.Payload)
+	r.trace.optionalText(e.Trace)
 }
 
 // queueEvents is the last of a batch; see [insertEvents].
@@ -46,6 +48,6 @@ func (b *batch) queueEvents(pipe *pgx.Batch, ws *store.Writes) error {
 		rows.add(&ws.Events[i])
 	}
 	pipe.Queue(insertEvents, rows.instance, rows.revision, rows.version, rows.namespace, rows.workflow, rows.kind, rows.node, rows.key,
-		rows.eventPayload, timestamp(b.world.Now))
+		rows.eventPayload, rows.trace, timestamp(b.world.Now))
 	return nil
 }

@@ -98,6 +98,10 @@ func exercise(t *testing.T, s *Store) {
 	}
 	_, err = s.Ended(ctx, []machine.ID{id})
 	must(err)
+	_, err = s.InstanceSubjects(ctx, []machine.ID{id})
+	must(err)
+	_, err = s.TaskSteps(ctx, []store.Lease{{Instance: id, Token: id, Fence: 1}})
+	must(err)
 	_, err = s.History(ctx, id, store.HistoryKey{}, 5)
 	must(err)
 	for _, f := range []store.Filter{{Namespace: "n"}, {Namespace: "n", Workflow: "w", From: at, Before: at}} {

@@ -19,10 +19,15 @@ import (
 // state after the other, in instances_by_state or instances_by_workflow: within a
 // state the index is in the order of time, so a page reads for each state its own
 // rows and those of the same time; a count reads the index alone.
+//
+// For a caller who may not see every workflow they go workflow by workflow instead, each by instances_by_workflow: what
+// others have costs it nothing, however much that is. Which workflows there are definitions tell, without which no
+// instance is.
 
-// where is a filter as conditions on one state s of instances i.
+// where is a filter as conditions on one state s of instances i, and where not all workflows are seen on one workflow w.
 type where struct {
 	sql  strings.Builder
+	from string // beside s
 	args []any
 }
 
@@ -35,7 +40,11 @@ func (w *where) arg(v any) string {
 func conditions(f store.Filter) *where {
 	w := &where{args: []any{statesOf(f)}}
 	fmt.Fprintf(&w.sql, "i.state = s.state and i.namespace = %s", w.arg(f.Namespace))
-	if f.Workflow != "" {
+	switch {
+	case !f.Only.All():
+		w.sql.WriteString(" and i.workflow = w.workflow")
+		w.from = w.workflows(f)
+	case f.Workflow != "":
 		fmt.Fprintf(&w.sql, " and i.workflow = %s", w.arg(f.Workflow))
 	}
 	if !f.From.IsZero() {
@@ -45,6 +54,16 @@ func conditions(f store.Filter) *where {
 		fmt.Fprintf(&w.sql, " and i.created_at < %s", w.arg(timestamp(f.Before)))
 	}
 	return w
+}
+
+// workflows are those of a namespace that are seen, by the primary key of definitions. $2 is the namespace.
+func (w *where) workflows(f store.Filter) string {
+	sql := fmt.Sprintf("d.namespace = $2 and (d.workflow = any (%s::text[]) or d.workflow ^@ any (%s::text[]))",
+		w.arg(f.Only.Exact), w.arg(f.Only.Prefixes))
+	if f.Workflow != "" {
+		sql += " and d.workflow = " + w.arg(f.Workflow)
+	}
+	return "\ncross join (select distinct d.workflow from definitions d where " + sql + ") w"
 }
 
 // statesOf are the states that a filter asks for, each once.
@@ -85,7 +104,7 @@ func listSQL(f store.Filter, after store.ListKey, limit int) (sql string, args [
 		fmt.Fprintf(&w.sql, " and i.created_at <= %s and (i.created_at, i.id) < (%s, %s)", at, at, w.arg(uuid(after.ID)))
 	}
 	lim := strconv.Itoa(max(limit, 0)) // in the text, so that the plan is made for a page
-	return `select i.* from unnest($1::smallint[]) s(state)
+	return `select i.* from unnest($1::smallint[]) s(state)` + w.from + `
 cross join lateral (select ` + instanceColumns + ` from instances i where ` + w.sql.String() + `
 	order by i.created_at desc, i.id desc limit ` + lim + `) i
 order by i.created_at desc, i.id desc limit ` + lim, w.args
@@ -119,7 +138,11 @@ func (s *Store) Count(ctx context.Context, f store.Filter) (map[machine.Instance
 
 func countSQL(f store.Filter) (sql string, args []any) {
 	w := conditions(f)
-	return `select s.state, c.n from unnest($1::smallint[]) s(state)
+	counted := `
 cross join lateral (select count(*) as n from instances i where ` + w.sql.String() + `) c
-where c.n > 0`, w.args
+where c.n > 0`
+	if w.from != "" {
+		return `select s.state, sum(c.n)::bigint from unnest($1::smallint[]) s(state)` + w.from + counted + ` group by s.state`, w.args
+	}
+	return `select s.state, c.n from unnest($1::smallint[]) s(state)` + counted, w.args
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/wiggle-run/wiggle/pkg/permission"
 	"github.com/wiggle-run/wiggle/pkg/postgres"
 	"github.com/wiggle-run/wiggle/services/instances/internal/machine"
 	"github.com/wiggle-run/wiggle/services/instances/internal/store"
@@ -33,7 +34,9 @@ func plans() map[string]string {
 		"name: Ended":                        "instances_pkey",
 		"name: History":                      "sort history_pkey",
 		"name: Instance":                     "instances_pkey tokens_pkey tokens_of_instance",
-		"with ordinality u(id, ord)":         "instances_pkey tokens_pkey",
+		"u.ord, i.id, i.created_at":          "instances_pkey tokens_pkey",
+		"u.ord, i.namespace, i.workflow\n":   "instances_pkey",
+		"u.ord, i.namespace, i.workflow, i.": "tokens_pkey instances_pkey history_pkey",
 		"from instances i where i.id > $1":   "instances_pkey",
 		"r on true where i.id > $1":          "instances_pkey tokens_pkey",
 		"with t as materialized":             "tokens_of_instance sort",
@@ -208,11 +211,26 @@ func TestListPlans(t *testing.T) {
 		}
 	}
 	key := store.ListKey{CreatedAt: time.Now(), ID: machine.ID{1}}
+	only := &permission.Names{Exact: []string{"w1"}, Prefixes: []string{"x"}}
+	some := store.Filter{Namespace: "n1", Only: only}
+	sql, _ := listSQL(some, key, 50)
+	plan := strings.Join(explain(t, conn, sql), "\n")
+	if !strings.Contains(plan, "instances_by_workflow") || !strings.Contains(plan, "definitions_pkey") ||
+		strings.Contains(plan, "Seq Scan on instances") || strings.Contains(plan, "instances_by_state") {
+		t.Errorf("a list of some workflows goes by\n%s", plan)
+	}
+	sql, _ = countSQL(some)
+	if plan = strings.Join(explain(t, conn, sql), "\n"); !strings.Contains(plan, "Index Only Scan using instances_by_workflow") {
+		t.Errorf("a count of some workflows goes by\n%s", plan)
+	}
 	for index, f := range map[string]store.Filter{
 		"instances_by_state":    {Namespace: "n1", Before: time.Now()},
 		"instances_by_workflow": {Namespace: "n1", Workflow: "w1"},
 	} {
 		sql, _ := listSQL(f, key, 50)
+		if strings.Contains(sql, "w.") {
+			t.Errorf("a list of all workflows reads others: %s", sql)
+		}
 		plan := explain(t, conn, sql)
 		if got, want := summary(plan), "sort incremental sort "+index; got != want {
 			t.Errorf("a list goes by %q, want %q\n%s", got, want, strings.Join(plan, "\n"))

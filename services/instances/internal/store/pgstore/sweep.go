@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgtype"
 
 	"github.com/wiggle-run/wiggle/services/instances/internal/machine"
@@ -56,6 +57,42 @@ func (s *Store) Tick(ctx context.Context, holder string, term time.Duration, loo
 		t.Ready = append(t.Ready, store.QueueKey{Namespace: namespace, Queue: queues[i]})
 	}
 	return t, nil
+}
+
+// backlog reads the front of each queue's part of tokens_ready, in the order in which it is claimed, and the rows that it
+// names.
+//
+// Parameters: $1 namespaces, $2 queues, $3 how many of each.
+const backlog = `select q.namespace, q.queue, b.tokens, (extract(epoch from clock_timestamp() - b.oldest) * 1000000)::bigint
+from unnest($1::text[], $2::text[]) q(namespace, queue)
+cross join lateral (
+	select count(*) as tokens, min(f.queued_at) as oldest
+	from (
+		select t.queued_at from tokens t
+		where t.namespace = q.namespace and t.queue = q.queue and t.state = 1 and t.due_at is null
+		order by t.priority desc, t.instance_id, t.id
+		limit $3
+	) f
+) b
+where b.tokens > 0`
+
+// Backlog implements [store.Store].
+func (s *Store) Backlog(ctx context.Context, queues []store.QueueKey, limit int) ([]store.QueueBacklog, error) {
+	namespaces, names := make([]string, len(queues)), make([]string, len(queues))
+	for i, q := range queues {
+		namespaces[i], names[i] = q.Namespace, q.Queue
+	}
+	rows, err := s.pool.Query(ctx, backlog, namespaces, names, limit)
+	list, err := collect(rows, err, func(rows pgx.Rows) (q store.QueueBacklog, err error) {
+		var oldest int64
+		err = rows.Scan(&q.Namespace, &q.Queue, &q.Tokens, &oldest)
+		q.Oldest = time.Duration(oldest) * time.Microsecond
+		return q, err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("count the backlog: %w", err)
+	}
+	return list, nil
 }
 
 // Due implements [store.Store].

@@ -52,7 +52,7 @@ cross join lateral (select h.fence, h.settled_by, h.entry from history h where h
 // The updates of rows that the batch has locked.
 var (
 	exactUpdateInstances = exactly(updateInstances, "$9")
-	exactUpdateTokens    = exactly(updateTokens, "$31")
+	exactUpdateTokens    = exactly(updateTokens, "$32")
 )
 
 // deleteMerged and deleteEnded go by tokens_children and tokens_of_instance. They

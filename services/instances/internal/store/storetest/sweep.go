@@ -156,3 +156,24 @@ func testRetryDue(s *shard) {
 		s.Errorf("claimed again %+v", again.Token)
 	}
 }
+
+// What waits is counted by queue, up to the limit, and what has gone to a worker, or waits for a time, is not.
+func testBacklog(s *shard) {
+	for range 3 {
+		s.start(one("w", 1, queue("a")), `1`)
+	}
+	s.start(one("w", 1, queue("b")), `1`)
+	s.start(one("w", 1, queue("a")), `1`, in("x"))
+	s.start(one("w", 1, queue("c")), `1`, delayed(long))
+	s.claim(1, onQueues("b"))
+	keys := []store.QueueKey{
+		{Namespace: namespace, Queue: "a"}, {Namespace: namespace, Queue: "b"}, {Namespace: namespace, Queue: "c"},
+	}
+	for limit, want := range map[int]int{10: 3, 2: 2} {
+		found, err := s.Backlog(s.Context(), keys, limit)
+		s.must(err)
+		if len(found) != 1 || found[0].QueueKey != keys[0] || found[0].Tokens != want || found[0].Oldest < 0 {
+			s.Errorf("with limit %d the backlog is %+v, want %d in %v", limit, found, want, keys[0])
+		}
+	}
+}

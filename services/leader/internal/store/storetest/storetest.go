@@ -15,7 +15,7 @@ import (
 )
 
 // Key names the content that Setup makes, for pgtest.NewDatabaseFrom.
-const Key = "leader: an instances shard, 1"
+const Key = "leader: an instances shard, 2"
 
 // Setup brings the schema of an instances shard. The instances service owns it, and services do not import each other: it is
 // read from its folder.

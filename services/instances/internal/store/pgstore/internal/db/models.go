@@ -31,6 +31,7 @@ type Event struct {
 	Node       string
 	Key        string
 	Payload    []byte
+	Trace      pgtype.Text
 }
 
 type EventConsumer struct {
@@ -119,4 +120,5 @@ type Token struct {
 	Failure        []byte
 	Progress       []byte
 	View           []byte
+	Trace          pgtype.Text
 }

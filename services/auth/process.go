@@ -1,0 +1,37 @@
+package auth
+
+import (
+	"context"
+	"os"
+
+	"github.com/wiggle-run/wiggle/pkg/lifecycle"
+	"github.com/wiggle-run/wiggle/pkg/process"
+)
+
+// Main is an auth service as a process of its own: it is configured by an environment as os.Environ returns it, and serves
+// until ctx is done.
+func Main(ctx context.Context, environ []string) error {
+	var cfg Config
+	p, err := process.Load(process.Spec{
+		Name: "wiggle-auth", Port: process.Port{Setting: settingAddr, Addr: &cfg.Addr}, Declare: cfg.Declare, Check: cfg.Check,
+	}, environ)
+	if err != nil {
+		return err
+	}
+	return p.Run(ctx, func(ctx context.Context, e process.Equipment) (process.Wiring, error) {
+		cfg.Topology, cfg.Release, cfg.Logger, cfg.Telemetry, cfg.SetUp = p.Topology, e.Release, e.Logger, e.Telemetry, os.Stderr
+		cfg.Transport = e.Transport
+		var err error
+		if cfg.Listener, err = p.Listen(ctx, settingAddr, cfg.Addr); err != nil {
+			return process.Wiring{}, err
+		}
+		s, err := New(cfg)
+		if err != nil {
+			return process.Wiring{}, err
+		}
+		return process.Wiring{
+			Services: []lifecycle.Component{{Name: "auth", Run: s.Run}},
+			Grace:    cfg.Grace, Mount: s.Handler().Handle, Close: s.Close,
+		}, nil
+	})
+}
