@@ -8,6 +8,9 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"time"
+
+	"connectrpc.com/connect"
 
 	"github.com/wiggle-run/wiggle/pkg/bus"
 	"github.com/wiggle-run/wiggle/pkg/settings"
@@ -76,13 +79,27 @@ func (s *Stack) signIn(ctx context.Context, options []wiggle.ClientOption) (toke
 		return "", err
 	}
 	defer nobody.Close()
-	res, err := wigglev1connect.NewAuthServiceClient(nobody.Generated()).
-		SignIn(ctx, &wigglev1.SignInRequest{Name: s.AdminName, Password: password})
-	if err != nil {
-		return "", fmt.Errorf("sign in as %s with the password in %s (wiggle dev --reset starts over): %w",
+	auth := wigglev1connect.NewAuthServiceClient(nobody.Generated())
+	ctx, cancel := context.WithTimeout(ctx, readyTime)
+	defer cancel()
+	look := time.NewTicker(readyEvery)
+	defer look.Stop()
+	for {
+		res, err := auth.SignIn(ctx, &wigglev1.SignInRequest{Name: s.AdminName, Password: password})
+		if err == nil {
+			return res.GetToken(), nil
+		}
+		failed := fmt.Errorf("sign in as %s with the password in %s (wiggle dev --reset starts over): %w",
 			s.AdminName, s.AdminPasswordFile, wiggle.AsError("sign in", err))
+		if connect.CodeOf(err) != connect.CodeUnavailable {
+			return "", failed
+		}
+		select { // the auth shard is opened after home
+		case <-look.C:
+		case <-ctx.Done():
+			return "", failed
+		}
 	}
-	return res.GetToken(), nil
 }
 
 func (s *Stack) closeClient() {
