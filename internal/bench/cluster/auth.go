@@ -26,15 +26,19 @@ func (c *Cluster) startAuth(address func() string) (routerEnvironment []string, 
 	}
 	c.adminPassword = rand.Text()
 	addr := address()
+	c.authURL = "http://" + addr
 	err = c.startService(processAuth, "", address(), "WIGGLE_AUTH_ADDR="+addr,
 		"WIGGLE_AUTH_ADMIN_NAME="+adminName, "WIGGLE_AUTH_ADMIN_PASSWORD="+c.adminPassword)
-	return []string{"WIGGLE_AUTH=on", "WIGGLE_AUTH_URLS=http://" + addr}, err
+	return []string{"WIGGLE_AUTH=on", "WIGGLE_AUTH_URLS=" + c.authURL}, err
 }
 
 // makeKey makes the key that the bench and its workers show, through the router.
 func (c *Cluster) makeKey(ctx context.Context) error {
 	if !c.cfg.with(WithAuth) {
 		return nil
+	}
+	if err := c.await(ctx, c.authURL); err != nil {
+		return err
 	}
 	nobody, err := wiggle.Dial(c.URL, wiggle.WithAPIKey(""))
 	if err != nil {

@@ -93,9 +93,10 @@ type Cluster struct {
 	services     []*child.Process
 	workers      *workers
 	collector    *collector // nil without tracing
-	// adminPassword is the auth service's administrator's, and apiKey what the bench and its workers show, where there is one.
-	adminPassword, apiKey string
-	temporary             bool
+	// authURL is the auth service's, adminPassword its administrator's, and apiKey what the bench and its workers show, where
+	// there is one.
+	authURL, adminPassword, apiKey string
+	temporary                      bool
 }
 
 // Open brings up PostgreSQL, or finds what was named.
