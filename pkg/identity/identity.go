@@ -172,35 +172,6 @@ func Read(header http.Header) (*Principal, error) {
 	return p, nil
 }
 
-// Forward is an interceptor for clients of services: the principal that the context carries goes along.
-type Forward struct{}
-
-// WrapUnary implements [connect.Interceptor].
-func (Forward) WrapUnary(next connect.UnaryFunc) connect.UnaryFunc {
-	return func(ctx context.Context, req connect.AnyRequest) (connect.AnyResponse, error) {
-		if p := FromContext(ctx); p != nil {
-			p.Write(req.Header())
-		}
-		return next(ctx, req)
-	}
-}
-
-// WrapStreamingClient implements [connect.Interceptor].
-func (Forward) WrapStreamingClient(next connect.StreamingClientFunc) connect.StreamingClientFunc {
-	return func(ctx context.Context, spec connect.Spec) connect.StreamingClientConn {
-		conn := next(ctx, spec)
-		if p := FromContext(ctx); p != nil {
-			p.Write(conn.RequestHeader())
-		}
-		return conn
-	}
-}
-
-// WrapStreamingHandler implements [connect.Interceptor].
-func (Forward) WrapStreamingHandler(next connect.StreamingHandlerFunc) connect.StreamingHandlerFunc {
-	return next
-}
-
 // Receive is an interceptor for handlers of services: it takes over the principal that the router named. It comes behind
 // the check that a service calls.
 type Receive struct{}

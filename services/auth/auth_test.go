@@ -190,7 +190,7 @@ func (s *scene) begin(change ...func(*Config)) *instance {
 	if err != nil {
 		s.Fatal(err)
 	}
-	options = append(options, connect.WithGRPC(), connect.WithInterceptors(identity.Forward{}, addresses{}))
+	options = append(options, connect.WithGRPC(), connect.WithInterceptors(addresses{}))
 	http, url := rpc.NewHTTPClient(client), network.URL("auth.memory")
 	s.Cleanup(func() {
 		stop()
@@ -227,7 +227,7 @@ func (s *scene) await(what string, is func() bool) {
 	}
 }
 
-// addresses sends the address of the context, as a router does.
+// addresses sends the principal and the address of the context, as a router does.
 type addresses struct{}
 
 type addressKey struct{}
@@ -244,6 +244,9 @@ func (addresses) WrapUnary(next connect.UnaryFunc) connect.UnaryFunc {
 		}
 		req.Header().Set(identity.AddressHeader, address)
 		req.Header().Set(identity.AgentHeader, "test")
+		if p := identity.FromContext(ctx); p != nil {
+			p.Write(req.Header())
+		}
 		return next(ctx, req)
 	}
 }
