@@ -143,7 +143,9 @@ func (l *Limits) ids(ctx context.Context, thing string, ids []string) ([]error, 
 		case i < len(subjects) && subjects[i].Err != nil:
 			errs[i] = subjects[i].Err
 		case i >= len(subjects) || !l.allows(subjects[i]):
-			id, _ = subject.SplitTask(id)
+			if thing == thingTask {
+				id, _ = subject.SplitTask(id)
+			}
 			errs[i] = faults.PermissionDeniedOn(l.action, l.principal.String(), thing, id)
 		}
 	}

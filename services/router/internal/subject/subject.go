@@ -26,8 +26,8 @@ func Task(id, lease string) string {
 	return id + separator + lease
 }
 
-// separator is in neither ids nor leases.
-const separator = "/"
+// separator is in neither ids nor leases. An id that somebody sends with it is that of no task.
+const separator = "\x00"
 
 // SplitTask is what [Task] put together.
 func SplitTask(ref string) (id, lease string) {
