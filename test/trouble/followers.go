@@ -119,9 +119,6 @@ func (l *load) end(ctx context.Context, t *testing.T) {
 
 const shownErrors = 5
 
-// shards are the databases of the instance shards, by number.
-func shards(c *cluster.Cluster) []*cluster.Database { return c.Databases[:len(c.Databases)-1] }
-
 // query asks a database with a connection of its own.
 func query[T any](ctx context.Context, d *cluster.Database, sql string, row func(pgx.CollectableRow) (T, error)) ([]T, error) {
 	conn, err := pgx.Connect(ctx, d.URL())
@@ -136,7 +133,7 @@ func query[T any](ctx context.Context, d *cluster.Database, sql string, row func
 	return pgx.CollectRows(rows, row)
 }
 
-// pulse feels the heartbeats of all shards, the search shard last. It keeps its connections: to open three of them fifty
+// pulse feels the heartbeats of all shards. It keeps its connections: to open three of them fifty
 // times a second costs starts more than a leader's death.
 type pulse struct{ conns []*pgx.Conn }
 
@@ -190,7 +187,7 @@ type entry struct {
 // logged are all entries of the shards' logs, with the instance of each.
 func logged(ctx context.Context, c *cluster.Cluster) (map[entry]string, error) {
 	all := map[entry]string{}
-	for shard, d := range shards(c) {
+	for shard, d := range c.InstanceDatabases() {
 		type row struct {
 			Seq      int64
 			Instance string

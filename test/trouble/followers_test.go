@@ -2,6 +2,7 @@ package trouble
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"strconv"
@@ -192,37 +193,37 @@ func TestNATSAway(t *testing.T) {
 	}
 }
 
-// TestFollowersDown: without NATS, the search shard, the leaders, one after the other and all at once, instances start and
-// end; and with the home shard down those of other shards do (ARC-1).
+// TestFollowersDown: without NATS, the search shard, the leaders, the auth shard, one after the other and all at once, instances
+// start and end for a caller that is known; and with the home shard down those of other shards do (ARC-1, AUT-6).
 func TestFollowersDown(t *testing.T) {
-	ctx, c, clients := followed(t, 0)
+	ctx, c, admin := checked(t, cluster.Config{
+		Shards: 2, Processes: 1, Leaders: 2, Search: true, Auth: 1, AuthCache: shortCache,
+	}, time.Minute)
+	_, secret := newKey(ctx, t, admin, "app", "admin")
+	app := as(t, c.RouterURL(), secret)
 	everywhere := func(what string) {
 		t.Helper()
 		began := time.Now()
-		for shard := range shards(c) {
-			complete(ctx, t, c, clients, shard)
+		for shard := range c.InstanceDatabases() {
+			complete(ctx, t, c, app, shard)
 		}
 		t.Logf("%s: an instance completed on each shard in %s", what, time.Since(began))
 	}
 	everywhere("all there")
-	searchShard := c.Databases[len(c.Databases)-1]
 	away := []struct {
 		name       string
 		stop, back func() error
 	}{
-		{"the search shard", searchShard.Kill, func() error { return searchShard.Start(ctx) }},
+		{"the search shard", c.SearchDatabase.Kill, func() error { return c.SearchDatabase.Start(ctx) }},
 		{"the search service", func() error { c.Search.Kill(); return nil }, c.Search.Start},
 		{"NATS", func() error { c.NATS.Kill(); return nil }, c.NATS.Start},
 		{
 			"the leaders",
 			func() error { c.Leaders[0].Kill(); c.Leaders[1].Kill(); return nil },
-			func() error {
-				if err := c.Leaders[0].Start(); err != nil {
-					return err
-				}
-				return c.Leaders[1].Start()
-			},
+			func() error { return errors.Join(c.Leaders[0].Start(), c.Leaders[1].Start()) },
 		},
+		{"the auth shard", c.AuthDatabase.Kill, func() error { return c.AuthDatabase.Start(ctx) }},
+		{"the auth service", func() error { c.Auth[0].Kill(); return nil }, c.Auth[0].Start},
 	}
 	for _, a := range away {
 		if err := a.stop(); err != nil {
@@ -233,16 +234,22 @@ func TestFollowersDown(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	signIn(ctx, t, app, cluster.AdminName, c.AdminPassword) // the router knows again who the caller is, before all are away
+	if _, err := app.Auth.WhoAmI(ctx, &wigglev1.WhoAmIRequest{}); err != nil {
+		t.Fatal(err)
+	}
 	for _, a := range away {
 		if err := a.stop(); err != nil {
 			t.Fatal(err)
 		}
 	}
 	everywhere("without all of them")
+	cluster.Pause(ctx, shortCache)
+	everywhere("without all of them, and after the time that the caller is cached")
 	if err := c.Databases[0].Kill(); err != nil {
 		t.Fatal(err)
 	}
-	complete(ctx, t, c, clients, 1)
+	complete(ctx, t, c, app, 1)
 	t.Log("without home as well: an instance completed on shard 1")
 	if err := c.Databases[0].Start(ctx); err != nil {
 		t.Fatal(err)
@@ -252,5 +259,5 @@ func TestFollowersDown(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	awaitIndexed(ctx, t, clients)
+	awaitIndexed(ctx, t, app)
 }

@@ -12,9 +12,7 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/wiggle-run/wiggle/pkg/rpc"
 	"github.com/wiggle-run/wiggle/pkg/topology"
-	"github.com/wiggle-run/wiggle/proto/gen/wiggle/v1/wigglev1connect"
 )
 
 const (
@@ -36,17 +34,30 @@ type Config struct {
 	Leaders int
 	// Search adds a search process with a shard of its own, and NATS, which carries the event log.
 	Search bool
+	// Auth is how many auth processes there are, which have a shard of their own. 0: callers are not checked.
+	Auth int
+	// AuthCache is how long routers count a caller as known without asking again, AuthGrace how long while no auth process
+	// answers. 0: the router's defaults.
+	AuthCache, AuthGrace time.Duration
 }
 
-// SearchShard is the number of the search shard. Its server is the last of Databases.
-const SearchShard = 100
+// The numbers of the shards that have no instances.
+const (
+	SearchShard = 100
+	AuthShard   = 200
+)
+
+// AdminName is the name of the administrator of a cluster that checks callers.
+const AdminName = "admin"
 
 // Cluster is a cluster of processes.
 type Cluster struct {
 	// Dir holds data and logs. It is there until Remove.
 	Dir string
-	// Databases are the servers by shard.
+	// Databases are the servers of the instance shards in their order, and of the search and the auth shard if there are such.
 	Databases []*Database
+	// SearchDatabase and AuthDatabase are the servers of those; nil where there are none.
+	SearchDatabase, AuthDatabase *Database
 	// Instances are the instances processes, Routers the routers, of which Router is the first.
 	Instances []*Process
 	Routers   []*Process
@@ -54,6 +65,9 @@ type Cluster struct {
 	// Leaders are the leader processes. Search and NATS are nil where there are none.
 	Leaders      []*Process
 	Search, NATS *Process
+	// Auth are the auth processes. AdminPassword is the password of [AdminName].
+	Auth          []*Process
+	AdminPassword string
 	// NATSURL is where NATS takes connections, NATSDir where it keeps the stream.
 	NATSURL, NATSDir string
 	// Topology describes the shards.
@@ -86,29 +100,26 @@ func Start(ctx context.Context, cfg Config) (*Cluster, error) {
 }
 
 func (c *Cluster) start(ctx context.Context, cfg Config) error {
-	shards := cfg.Shards
-	if cfg.Search {
-		shards++
-	}
+	shards := shardsOf(cfg)
 	routers := max(cfg.Routers, 1)
-	ports, err := choosePorts(shards + routers + cfg.Processes + cfg.Leaders + 2)
+	ports, err := choosePorts(len(shards) + routers + cfg.Processes + cfg.Leaders + cfg.Auth + 2)
 	if err != nil {
 		return err
 	}
-	doc, err := c.startDatabases(ctx, cfg, ports[:shards])
+	doc, err := c.startDatabases(ctx, cfg, shards, ports)
 	if err != nil {
 		return err
 	}
 	if c.Topology, err = parse(doc); err != nil {
 		return err
 	}
-	ports = ports[shards:]
+	ports = ports[len(shards):]
 	address := func() string {
 		port := ports[0]
 		ports = ports[1:]
 		return "127.0.0.1:" + strconv.Itoa(port)
 	}
-	routerConfig := serviceConfig{Topology: doc, Key: c.key}
+	routerConfig := serviceConfig{Topology: doc, Key: c.key, AuthCache: cfg.AuthCache, AuthGrace: cfg.AuthGrace}
 	addresses := make([]string, routers)
 	for i := range addresses {
 		addresses[i] = address()
@@ -143,16 +154,20 @@ func (c *Cluster) start(ctx context.Context, cfg Config) error {
 	return nil
 }
 
-// startFollowers starts what the hot path does not need: NATS, leaders, search.
+// startFollowers starts what the hot path does not need: NATS, auth, leaders, search.
 func (c *Cluster) startFollowers(cfg Config, doc topology.Document, address func() string, router *serviceConfig) (err error) {
 	common := serviceConfig{Topology: doc, Routers: c.routerURLs, Key: c.key}
 	if cfg.Search {
 		at := address()
 		c.NATSURL, c.NATSDir = "nats://"+at, filepath.Join(c.Dir, "nats")
 		common.NATS = []string{c.NATSURL}
+		router.NATS = common.NATS
 		if c.NATS, err = c.startService("nats", roleNATS, natsConfig{Address: at, Dir: c.NATSDir}); err != nil {
 			return err
 		}
+	}
+	if err := c.startAuth(cfg.Auth, common, address, router); err != nil {
+		return err
 	}
 	for i := range cfg.Leaders {
 		leader := common
@@ -174,6 +189,23 @@ func (c *Cluster) startFollowers(cfg Config, doc topology.Document, address func
 	return err
 }
 
+// startAuth starts the auth processes, any of which makes the administrator.
+func (c *Cluster) startAuth(n int, auth serviceConfig, address func() string, router *serviceConfig) error {
+	if n > 0 {
+		c.AdminPassword = rand.Text()
+	}
+	for i := range n {
+		auth.Address, auth.AdminPassword = address(), c.AdminPassword
+		router.Auth = append(router.Auth, "http://"+auth.Address)
+		p, err := c.startService("auth-"+strconv.Itoa(i), roleAuth, auth)
+		if err != nil {
+			return err
+		}
+		c.Auth = append(c.Auth, p)
+	}
+	return nil
+}
+
 func (c *Cluster) startService(name, role string, cfg any) (*Process, error) {
 	p, err := c.NewProcess(name, role, cfg)
 	if err != nil {
@@ -185,28 +217,51 @@ func (c *Cluster) startService(name, role string, cfg any) (*Process, error) {
 	return p, p.Start()
 }
 
+// shard is one of a cluster's: its number, and what it is for.
+type shard struct {
+	id    int
+	roles topology.Roles
+}
+
+// shardsOf are the shards that a configuration asks for.
+func shardsOf(cfg Config) []shard {
+	var all []shard
+	for i := range cfg.Shards {
+		all = append(all, shard{i, topology.Roles{topology.RoleInstances}})
+	}
+	home := &all[0]
+	home.roles = append(home.roles, topology.RoleHome)
+	if cfg.Search {
+		all = append(all, shard{SearchShard, topology.Roles{topology.RoleSearch}})
+	}
+	if cfg.Auth > 0 {
+		all = append(all, shard{AuthShard, topology.Roles{topology.RoleAuth}})
+	} else {
+		home.roles = append(home.roles, topology.RoleAuth)
+	}
+	return all
+}
+
 // startDatabases starts the servers at the same time and describes them.
-func (c *Cluster) startDatabases(ctx context.Context, cfg Config, ports []int) (topology.Document, error) {
+func (c *Cluster) startDatabases(ctx context.Context, cfg Config, shards []shard, ports []int) (topology.Document, error) {
 	doc := topology.Document{Generations: []topology.DocumentGeneration{
 		{ID: 1, ActiveFrom: time.Unix(0, 0).UTC(), Weights: map[int]float64{}},
 	}}
 	started := make(chan error)
-	for i, port := range ports {
+	for i, s := range shards {
 		name := "postgres-" + strconv.Itoa(i)
-		db := newDatabase(name, filepath.Join(c.Dir, name), port)
+		db := newDatabase(name, filepath.Join(c.Dir, name), ports[i])
 		c.Databases = append(c.Databases, db)
-		id, roles := i, topology.Roles{topology.RoleInstances}
-		switch i {
-		case 0:
-			roles = append(roles, topology.RoleHome, topology.RoleAuth)
-		case cfg.Shards:
-			id, roles = SearchShard, topology.Roles{topology.RoleSearch}
-		}
-		if roles.Has(topology.RoleInstances) {
-			doc.Generations[0].Weights[id] = 1
+		switch s.id {
+		case SearchShard:
+			c.SearchDatabase = db
+		case AuthShard:
+			c.AuthDatabase = db
+		default:
+			doc.Generations[0].Weights[s.id] = 1
 		}
 		doc.Shards = append(doc.Shards, topology.DocumentShard{
-			ID: id, State: topology.StateActive, Roles: roles,
+			ID: s.id, State: topology.StateActive, Roles: s.roles,
 			Primary: &topology.DocumentMember{URL: topology.NewCredential(db.URL())},
 		})
 		go func() {
@@ -218,10 +273,15 @@ func (c *Cluster) startDatabases(ctx context.Context, cfg Config, ports []int) (
 		}()
 	}
 	var errs []error
-	for range ports {
+	for range shards {
 		errs = append(errs, <-started)
 	}
 	return doc, errors.Join(errs...)
+}
+
+// InstanceDatabases are the servers of the instance shards, by number.
+func (c *Cluster) InstanceDatabases() []*Database {
+	return c.Databases[:len(c.Topology.WithRole(topology.RoleInstances))]
 }
 
 // RouterURL is where the first router answers, RouterURLs where each does.
@@ -292,31 +352,3 @@ func (c *Cluster) Close() error {
 
 // Remove deletes data and logs.
 func (c *Cluster) Remove() error { return os.RemoveAll(c.Dir) }
-
-// Clients are the generated clients of a router.
-type Clients struct {
-	Workflows wigglev1connect.WorkflowServiceClient
-	Instances wigglev1connect.InstanceServiceClient
-	Workers   wigglev1connect.WorkerServiceClient
-	Events    wigglev1connect.EventServiceClient
-	Schedules wigglev1connect.ScheduleServiceClient
-	Search    wigglev1connect.SearchServiceClient
-}
-
-// Dial makes clients; nothing is called yet.
-func Dial(url string) (Clients, error) {
-	cfg := rpc.ClientConfig{Connections: 2}
-	opts, err := rpc.NewClientOptions(cfg)
-	if err != nil {
-		return Clients{}, err
-	}
-	c := rpc.NewHTTPClient(cfg)
-	return Clients{
-		Workflows: wigglev1connect.NewWorkflowServiceClient(c, url, opts...),
-		Instances: wigglev1connect.NewInstanceServiceClient(c, url, opts...),
-		Workers:   wigglev1connect.NewWorkerServiceClient(c, url, opts...),
-		Events:    wigglev1connect.NewEventServiceClient(c, url, opts...),
-		Schedules: wigglev1connect.NewScheduleServiceClient(c, url, opts...),
-		Search:    wigglev1connect.NewSearchServiceClient(c, url, opts...),
-	}, nil
-}

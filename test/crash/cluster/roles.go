@@ -17,7 +17,9 @@ import (
 	"github.com/wiggle-run/wiggle/pkg/bus"
 	"github.com/wiggle-run/wiggle/pkg/lifecycle"
 	"github.com/wiggle-run/wiggle/pkg/rpc"
+	"github.com/wiggle-run/wiggle/pkg/settings"
 	"github.com/wiggle-run/wiggle/pkg/topology"
+	"github.com/wiggle-run/wiggle/services/auth"
 	"github.com/wiggle-run/wiggle/services/instances"
 	"github.com/wiggle-run/wiggle/services/leader"
 	"github.com/wiggle-run/wiggle/services/router"
@@ -36,6 +38,7 @@ const (
 	roleRouter    = "router"
 	roleLeader    = "leader"
 	roleSearch    = "search"
+	roleAuth      = "auth"
 	roleNATS      = "nats"
 )
 
@@ -82,7 +85,8 @@ func Main(m *testing.M, roles map[string]Role) {
 
 func ownRoles() map[string]Role {
 	return map[string]Role{
-		roleInstances: runInstances, roleRouter: runRouter, roleLeader: runLeader, roleSearch: runSearch, roleNATS: runNATS,
+		roleInstances: runInstances, roleRouter: runRouter, roleLeader: runLeader, roleSearch: runSearch, roleAuth: runAuth,
+		roleNATS: runNATS,
 	}
 }
 
@@ -101,9 +105,16 @@ type serviceConfig struct {
 	Instances []string `json:"instances,omitempty"`
 	Leaders   []string `json:"leaders,omitempty"`
 	Search    []string `json:"search,omitempty"`
+	Auth      []string `json:"auth,omitempty"`
 	// URLs, for leader and search.
 	Routers []string `json:"routers,omitempty"`
-	NATS    []string `json:"nats,omitempty"`
+	// URLs, for all but instances.
+	NATS []string `json:"nats,omitempty"`
+	// For the router, where there are auth processes.
+	AuthCache time.Duration `json:"auth_cache,omitempty"`
+	AuthGrace time.Duration `json:"auth_grace,omitempty"`
+	// For auth.
+	AdminPassword string `json:"admin_password,omitempty"`
 	// Key is by what the services know each other.
 	Key string `json:"key"`
 }
@@ -163,7 +174,7 @@ func runRouter(ctx context.Context, config []byte, log *slog.Logger) error {
 		return err
 	}
 	r, err := router.New(router.Config{
-		AuthOff:  true,
+		AuthOff: len(c.Auth) == 0, AuthURLs: c.Auth, AuthCache: c.AuthCache, AuthGrace: c.AuthGrace, NATS: bus.Config{URLs: c.NATS},
 		Topology: top, InstancesURLs: c.Instances, LeaderURLs: c.Leaders, SearchURLs: c.Search,
 		Listener: listener, Transport: rpc.Transport{ServiceKeys: []string{c.Key}}, Grace: grace, Release: "test", Logger: log,
 	})
@@ -196,6 +207,21 @@ func runSearch(ctx context.Context, config []byte, log *slog.Logger) error {
 	s, err := search.New(search.Config{
 		Topology: top, Listener: listener, NATS: bus.Config{URLs: c.NATS}, RouterURLs: c.Routers, Grace: grace, Release: "test",
 		Transport: c.transport(), Logger: log,
+	})
+	if err != nil {
+		return err
+	}
+	return s.Run(ctx)
+}
+
+func runAuth(ctx context.Context, config []byte, log *slog.Logger) error {
+	c, top, listener, err := prepare(ctx, config)
+	if err != nil {
+		return err
+	}
+	s, err := auth.New(auth.Config{
+		Topology: top, Listener: listener, NATS: bus.Config{URLs: c.NATS}, Transport: c.transport(), PoolSize: poolSize,
+		AdminName: AdminName, AdminPassword: settings.Secret(c.AdminPassword), Grace: grace, Release: "test", Logger: log,
 	})
 	if err != nil {
 		return err
