@@ -74,7 +74,7 @@ test-clients: deps $(BIN)/.tools ## Run the client in TypeScript and the command
 	@go test $(RACE) -tags clients -timeout $(TEST_TIMEOUT) $(TESTFLAGS) ./test/clients
 
 .PHONY: conformance
-conformance: ## Run the conformance suite in every configuration
+conformance: ## Run the conformance suite in every configuration, without the race detector
 	@$(WITH_POSTGRES) sh scripts/conformance
 
 .PHONY: crash
@@ -138,7 +138,7 @@ vulncheck: ## Look up known vulnerabilities of what the code calls; needs the in
 	@$(BIN)/govulncheck $(PACKAGES)
 
 .PHONY: check
-check: lint check-generated check-modules test test-pgbouncer test-clients readme ## Run all of what CI runs
+check: lint check-generated check-modules test conformance test-pgbouncer test-clients readme ## Run all of what CI runs
 
 ##@ Maintain
 

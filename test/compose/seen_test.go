@@ -84,7 +84,7 @@ func (s *stack) checkTrace(client *wiggle.Client, tracers trace.TracerProvider) 
 	if err := <-worked; err != nil {
 		s.t.Error(err)
 	}
-	want := []string{outside, "wiggle-instances", "wiggle-leader", "wiggle-router"}
+	want := []string{outside, "wiggle-instances", "wiggle-leader", "wiggle-router", "wiggle-search"}
 	var found jaegerTrace
 	s.until(traceTime, func(ctx context.Context) error {
 		var answer struct{ Data []jaegerTrace }

@@ -1,7 +1,8 @@
 // Package conformance holds the engine to its specification by scenarios: a
 // definition, inputs, what workers answer, and what must be seen. Every scenario
 // runs unchanged on each configuration: the in-memory test server, one shard and
-// two shards on PostgreSQL, served by one process or by two (SHD-38).
+// two shards on PostgreSQL, served by one process or by two (SHD-38). With the race
+// detector it is the test server and two processes; `make conformance` plays all.
 //
 // A scenario speaks the worker protocol itself, by the generated clients, so that
 // it can be late, repeat itself, lie and keep silent. Most scenarios only say what

@@ -20,7 +20,7 @@ import (
 
 const (
 	// patience bounds how long a scenario may take, in real time, on a loaded machine.
-	patience = 60 * time.Second
+	patience = 2 * time.Minute
 	// moment is how long one poll waits where it is not known whether anything comes.
 	moment = 20 * time.Millisecond
 	// wary is for how many polls a slow one makes those that follow wait longer.
