@@ -15,6 +15,7 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 	"google.golang.org/protobuf/types/known/structpb"
 
+	"github.com/wiggle-run/wiggle/pkg/secretfields"
 	wigglev1 "github.com/wiggle-run/wiggle/proto/gen/wiggle/v1"
 )
 
@@ -200,10 +201,14 @@ func (c *JSONCodec) Unmarshal(text []byte, message any) error {
 		}
 		text = rewritten
 	}
-	if err := (protojson.UnmarshalOptions{DiscardUnknown: c.discard}).Unmarshal(text, m); err != nil {
-		return errors.New(plainText(err))
+	err := protojson.UnmarshalOptions{DiscardUnknown: c.discard}.Unmarshal(text, m)
+	switch md := m.ProtoReflect().Descriptor(); {
+	case err == nil:
+		return nil
+	case secretfields.In(md):
+		return secretfields.Misfit(md, text)
 	}
-	return nil
+	return errors.New(plainText(err))
 }
 
 // checkJSON tells where a text is not JSON.

@@ -102,6 +102,18 @@ func TestReadRefuses(t *testing.T) {
 	must(t, rpc.NewClientJSONCodec(rpc.NewPayloads()).Unmarshal([]byte(`{"new":{"json":1},"input":{"json":1}}`), &lenient))
 }
 
+// What is wrong with a message that has secrets is told without a word of it.
+func TestReadRepeatsNoSecret(t *testing.T) {
+	t.Parallel()
+	const secret = "4711081547110815"
+	for _, codec := range []*rpc.JSONCodec{rpc.NewServerJSONCodecs(rpc.NewPayloads())[0], rpc.NewClientJSONCodec(rpc.NewPayloads())} {
+		err := codec.Unmarshal([]byte(`{"name":"a","password":`+secret+`}`), &wigglev1.SignInRequest{})
+		if err == nil || !strings.Contains(err.Error(), "the field password") || strings.Contains(err.Error(), secret) {
+			t.Errorf("got %v", err)
+		}
+	}
+}
+
 func TestWritePayloads(t *testing.T) {
 	t.Parallel()
 	codec := rpc.NewServerJSONCodecs(rpc.NewPayloads())[1]
