@@ -289,8 +289,10 @@ func leaks(err error) bool {
 // quote repeats a caller's own words, bounded.
 func quote(s string) string { return fmt.Sprintf("%q", cut(s, quoteMax)) }
 
-// cut shortens s to at most limit bytes and replaces what is not UTF-8, which protobuf strings must be.
+// cut shortens s to at most limit bytes, hides what is secret in it, and replaces what is not UTF-8, which protobuf strings must
+// be.
 func cut(s string, limit int) string {
+	s = Hide(s)
 	if len(s) > limit {
 		s = s[:limit] + "..."
 	}

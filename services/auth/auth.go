@@ -109,7 +109,7 @@ func (s *Service) mount(api *rpc.Server) error {
 	}
 	s.server, err = wirerpc.NewServer(s.cfg.Transport.Server(wirerpc.ServerConfig{
 		Logger: s.cfg.Logger, Telemetry: s.cfg.Telemetry, Release: s.cfg.Release, Ready: s.missing, Validator: validator,
-		Interceptors:    []connect.Interceptor{identity.Receive{}, rpc.Authorize{}},
+		Interceptors:    []connect.Interceptor{identity.Receive{}, rpc.Authorize{}, rpc.Pasted{}},
 		MaxMessageBytes: maxMessageBytes, MaxCallDuration: maxCall,
 	}))
 	if err != nil {

@@ -3,6 +3,7 @@ package auth
 import (
 	"context"
 	"fmt"
+	"strings"
 	"sync"
 	"testing"
 
@@ -325,5 +326,56 @@ func TestKeysGoWithTheirAccount(t *testing.T) {
 	s.wantCode("a built-in role deleted", err, faults.CodeFailedPrecondition)
 	if _, err := i.DeleteRole(root, &wigglev1.DeleteRoleRequest{Name: "ada"}); err != nil {
 		t.Errorf("a role that nobody has: %v", err)
+	}
+}
+
+// A credential that is pasted whole where an id is asked for stands for its id; as a name or text it is refused. Neither an error
+// nor the audit log has its secret.
+func TestPastedCredentials(t *testing.T) {
+	t.Parallel()
+	s := newScene(t)
+	i := s.start(withRoot)
+	root := i.as(i.signIn(rootName, rootWord))
+	made, err := i.CreateKey(root, &wigglev1.CreateKeyRequest{Name: "leaked"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	whole := made.GetSecret()
+	secret := whole[len("wgk_0123456789abcdef_"):]
+	_, err = i.CreateKey(root, &wigglev1.CreateKeyRequest{Name: whole})
+	s.wantCode("a key's name", err, faults.CodeInvalidArgument)
+	_, err = i.PutRole(root, &wigglev1.PutRoleRequest{Role: &wigglev1.Role{Name: "ci", Description: "has " + whole}})
+	s.wantCode("a role's description", err, faults.CodeInvalidArgument)
+	_, err = i.SignIn(t.Context(), &wigglev1.SignInRequest{Name: whole, Password: someWord})
+	s.wantCode("the name of an account", err, faults.CodeInvalidArgument)
+	for _, given := range []string{whole[:len(whole)-1], whole} { // one that was cut names the key as well
+		if _, err := i.RotateKey(root, &wigglev1.RotateKeyRequest{Key: given}); err != nil {
+			t.Errorf("rotate: %v", err)
+		}
+	}
+	if _, err := i.RevokeKey(root, &wigglev1.RevokeKeyRequest{Key: whole}); err != nil {
+		t.Errorf("revoke: %v", err)
+	}
+	_, err = i.RevokeKey(root, &wigglev1.RevokeKeyRequest{Key: whole})
+	s.wantCode("again", err, faults.CodeNotFound)
+	session := i.signIn(rootName, rootWord)
+	if _, err := i.RevokeSession(root, &wigglev1.RevokeSessionRequest{SessionId: session}); err != nil {
+		t.Errorf("a session: %v", err)
+	}
+	_, err = i.RecordAudit(t.Context(), &internalv1.RecordAuditRequest{Entries: []*wigglev1.AuditEntry{{Action: "x", Target: whole, Detail: whole}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var rows string
+	if err := s.database.QueryRow(t.Context(), "select string_agg(a::text, ' ') from audit a").Scan(&rows); err != nil {
+		t.Fatal(err)
+	}
+	for _, text := range []string{rows, s.logs.String()} {
+		if strings.Contains(text, secret[:20]) || strings.Contains(text, session[len("wgs_0123456789abcdef_"):]) {
+			t.Errorf("a secret is in %s", text)
+		}
+	}
+	if !strings.Contains(rows, "wgk_"+made.GetKey().GetId()+"_[hidden]") {
+		t.Error("the audit log does not name the key by its id")
 	}
 }

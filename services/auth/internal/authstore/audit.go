@@ -7,6 +7,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/wiggle-run/wiggle/pkg/faults"
 	"github.com/wiggle-run/wiggle/pkg/postgres"
 )
 
@@ -50,7 +51,9 @@ func appendEntries(ctx context.Context, tx pgx.Tx, now *time.Time, entries []Ent
 	details, traces, allowed := make([]string, n), make([]string, n), make([]bool, n)
 	for i, e := range entries {
 		principals[i], addresses[i], actions[i] = fit(e.Principal, maxPrincipal), fit(e.Address, maxAddress), fit(e.Action, maxAction)
-		targets[i], details[i], traces[i] = fit(e.Target, maxTarget), fit(e.Detail, maxDetail), fit(e.TraceID, maxTrace)
+		// What callers named may be a credential, and what is in the log stays there.
+		targets[i], details[i] = fit(faults.Hide(e.Target), maxTarget), fit(faults.Hide(e.Detail), maxDetail)
+		traces[i] = fit(e.TraceID, maxTrace)
 		allowed[i] = e.Allowed
 	}
 	_, err := tx.Exec(ctx, appendSQL, int64(n), now, principals, addresses, actions, targets, allowed, details, traces)
