@@ -90,6 +90,23 @@ func TestEveryProblemAtOnce(t *testing.T) { // OPS-2, SHD-17
 	}
 }
 
+// A URL with a password in it is refused, whether or not it is one, and not repeated.
+func TestURLsWithPasswords(t *testing.T) {
+	t.Parallel()
+	const secret = "s3cr3t"
+	for _, text := range []string{
+		"http://u:" + secret + "@h:8420", "http://" + secret + "@h", "http://u:" + secret + "@h:port", "http://u:" + secret + "%zz@h", "x://u:" + secret + "@h",
+	} {
+		problems := process.CheckURLs("WIGGLE_ROUTER_URLS", "http://h:8420", text)
+		if len(problems) != 1 || strings.Contains(problems[0].String(), secret) {
+			t.Errorf("%s: %v", text, problems)
+		}
+	}
+	if problems := process.CheckURLs("WIGGLE_ROUTER_URLS", "ftp://h"); len(problems) != 1 || !strings.Contains(problems[0].Message, "ftp://h") {
+		t.Errorf("a harmless one: %v", problems)
+	}
+}
+
 func TestRun(t *testing.T) { // SHD-16; not parallel: it signals the whole process
 	ignored := make(chan os.Signal, 1) // a SIGHUP that comes before the process listens would end the test
 	signal.Notify(ignored, syscall.SIGHUP)

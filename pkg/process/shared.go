@@ -3,6 +3,7 @@ package process
 import (
 	"fmt"
 	"net/url"
+	"strings"
 	"time"
 
 	"github.com/wiggle-run/wiggle/pkg/lifecycle"
@@ -42,13 +43,20 @@ func DeclareSchemaMode(r *settings.Registry, verify *bool) {
 	})
 }
 
-// CheckURLs says which of a setting's URLs are not http or https URLs of a host.
+// CheckURLs says which of a setting's URLs are not http or https URLs of a host, or hold a user or a password: services know each
+// other otherwise, and the log has the settings. What may hold one is not repeated.
 func CheckURLs(setting string, urls ...string) []Problem {
 	var found []Problem
 	for _, configured := range urls {
 		u, err := url.Parse(configured)
-		if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
+		switch wrong := err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https"; {
+		case wrong && strings.Contains(configured, "@"):
+			found = append(found, Problem{setting, "has an entry with an @ in it that is not an http or https URL"})
+		case wrong:
 			found = append(found, Problem{setting, fmt.Sprintf("names %q, which is not an http or https URL", configured)})
+		case u.User != nil:
+			found = append(found, Problem{setting, fmt.Sprintf("names %s://%s with a user or a password in front of it: leave them out;"+
+				" services know each other by %s", u.Scheme, u.Host, SettingServiceKey)})
 		}
 	}
 	return found

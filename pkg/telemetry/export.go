@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+	"net/url"
 	"os"
 	"strings"
 
@@ -24,6 +25,7 @@ import (
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/trace"
 	"go.opentelemetry.io/otel/trace/noop"
+	"golang.org/x/net/http/httpguts"
 )
 
 const (
@@ -50,6 +52,9 @@ func exported(signal string) (string, error) {
 	if firstSet("OTEL_EXPORTER_OTLP_"+signal+"_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT") == "" {
 		return "", nil
 	}
+	if err := checkExporter(signal); err != nil {
+		return "", err
+	}
 	switch protocol := firstSet("OTEL_EXPORTER_OTLP_"+signal+"_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL"); protocol {
 	case "", protocolHTTP:
 		return protocolHTTP, nil
@@ -59,6 +64,29 @@ func exported(signal string) (string, error) {
 		return "", fmt.Errorf("telemetry: OTEL_EXPORTER_OTLP_PROTOCOL is %q; use %s or %s", protocol, protocolHTTP,
 			protocolGRPC)
 	}
+}
+
+// checkExporter refuses addresses and headers that the SDK cannot read. It would go on without them, and write them on standard
+// error, with the passwords and tokens that they hold.
+func checkExporter(signal string) error {
+	for _, name := range []string{"OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_" + signal + "_ENDPOINT"} {
+		if _, err := url.Parse(os.Getenv(name)); err != nil {
+			return fmt.Errorf("telemetry: %s is not a URL", name)
+		}
+	}
+	for _, name := range []string{"OTEL_EXPORTER_OTLP_HEADERS", "OTEL_EXPORTER_OTLP_" + signal + "_HEADERS"} {
+		headers := os.Getenv(name)
+		if headers == "" {
+			continue
+		}
+		for header := range strings.SplitSeq(headers, ",") {
+			key, value, found := strings.Cut(header, "=")
+			if _, err := url.PathUnescape(value); err != nil || !found || !httpguts.ValidHeaderFieldName(strings.TrimSpace(key)) {
+				return fmt.Errorf("telemetry: %s is not a list such as name=value,name=value with the values escaped as in a URL", name)
+			}
+		}
+	}
+	return nil
 }
 
 func firstSet(names ...string) string {

@@ -186,3 +186,26 @@ func TestBadSettings(t *testing.T) {
 		t.Error("no error for an unknown protocol")
 	}
 }
+
+// What the SDK would write on standard error stops the start instead, and is not repeated: addresses and headers hold secrets.
+func TestBadExportersAreNotRepeated(t *testing.T) {
+	const secret = "s3cr3t-t0ken"
+	for _, c := range []struct{ name, value string }{
+		{"OTEL_EXPORTER_OTLP_ENDPOINT", "http://u:" + secret + "@h:port"},
+		{"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "http://u:" + secret + "%zz@h"},
+		{"OTEL_EXPORTER_OTLP_METRICS_ENDPOINT", "http://u:" + secret + "%zz@h"},
+		{"OTEL_EXPORTER_OTLP_HEADERS", "authorization=Bearer%zz" + secret},
+		{"OTEL_EXPORTER_OTLP_HEADERS", secret},
+		{"OTEL_EXPORTER_OTLP_TRACES_HEADERS", "a=b," + secret + " x=y"},
+		{"OTEL_EXPORTER_OTLP_METRICS_HEADERS", "a=b,c=%" + secret},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:1")
+			t.Setenv(c.name, c.value)
+			_, _, err := telemetry.Setup(t.Context(), telemetry.Config{Service: "x"})
+			if err == nil || !strings.Contains(err.Error(), c.name) || strings.Contains(err.Error(), secret) {
+				t.Errorf("%s: %v", c.value, err)
+			}
+		})
+	}
+}

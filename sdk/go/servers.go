@@ -2,6 +2,7 @@ package wiggle
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"net/http"
@@ -24,6 +25,10 @@ func parseServers(texts []string) (*servers, error) {
 	s := &servers{}
 	for _, text := range texts {
 		u, err := url.Parse(text)
+		if strings.Contains(text, "@") && (err != nil || u.User != nil) { // without repeating it
+			return nil, errors.New("wiggle: dial: the server's URL has a user or a password in it, and the server takes neither there:" +
+				" want http://host:port or https://host, and a key by WithAPIKey")
+		}
 		if err != nil {
 			return nil, fmt.Errorf("wiggle: dial: %w", err)
 		}

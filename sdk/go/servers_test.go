@@ -80,3 +80,20 @@ func TestServersRefused(t *testing.T) {
 		}
 	}
 }
+
+// A server's URL with a user or a password in it is refused without repeating it.
+func TestServersWithPasswords(t *testing.T) {
+	t.Parallel()
+	const secret = "s3cr3t"
+	for _, text := range []string{
+		"http://u:" + secret + "@h:8420", "http://" + secret + "@h", "http://u:" + secret + "@h:port", "http://u:" + secret + "%zz@h", "x://u:" + secret + "@h",
+	} {
+		client, err := wiggle.Dial(text)
+		if err == nil {
+			client.Close()
+		}
+		if err == nil || strings.Contains(err.Error(), secret) {
+			t.Errorf("%s: %v", text, err)
+		}
+	}
+}
