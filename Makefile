@@ -57,7 +57,7 @@ test: deps ## Run every test of every module with the race detector, on a throwa
 .PHONY: test-short
 test-short: ## Run the quick tests: no race detector, nothing that kills processes
 	@$(WITH_POSTGRES) go test -short -timeout $(TEST_TIMEOUT) $(TESTFLAGS) \
-		$$(go list $(PACKAGES) | grep -v -e '/test/crash$$' -e '/test/trouble$$')
+		$$(go list $(PACKAGES) | grep -v -e '/test/crash$$' -e '/test/trouble$$' -e '/test/secrets$$')
 
 .PHONY: test-pgbouncer
 test-pgbouncer: deps ## Run what needs PgBouncer, which is installed if it is missing
