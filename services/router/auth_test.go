@@ -21,9 +21,14 @@ import (
 // withAuth runs a test against a cluster whose callers are checked.
 func withAuth(t *testing.T, test func(c *cluster, a *fakeAuth)) {
 	t.Helper()
+	withAuthOver(t, map[string][]int{"a": {0, 1, 2}}, test)
+}
+
+func withAuthOver(t *testing.T, processes map[string][]int, test func(c *cluster, a *fakeAuth)) {
+	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		a := newFakeAuth(t)
-		c := newCluster(t, map[string][]int{"a": {0, 1, 2}}, a.option)
+		c := newCluster(t, processes, a.option)
 		defer c.close()
 		a.net = c.net
 		a.up()

@@ -136,6 +136,7 @@ func (c *cluster) startProcess(name string, shards ...int) *process {
 	server.Mount(wigglev1connect.NewEventServiceHandler(p, server.Options()...))
 	server.Mount(wiggleinternalv1connect.NewShardServiceHandler(p, server.Options()...))
 	server.Mount(wiggleinternalv1connect.NewScanServiceHandler(scans{p}, server.Options()...))
+	server.Mount(wiggleinternalv1connect.NewScopeServiceHandler(subjects{p: p}, server.Options()...))
 	listener, err := c.net.Listen(name)
 	if err != nil {
 		c.t.Fatal(err)

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"connectrpc.com/connect"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/wiggle-run/wiggle/pkg/faults"
 	wigglev1 "github.com/wiggle-run/wiggle/proto/gen/wiggle/v1"
@@ -172,12 +173,21 @@ func (p *process) heard(w *fakeWork, req *wigglev1.WorkRequest) error {
 			out := w.d.settle(b.GetTaskId(), b.GetLease(), "beat")
 			res.Beats = append(res.Beats, &wigglev1.BeatOutcome{TaskId: b.GetTaskId(), Lease: b.GetLease(), Fault: out.GetFault()})
 		}
+		for _, f := range req.GetFailures() {
+			out := w.d.settle(f.GetTaskId(), f.GetLease(), "fail")
+			res.Failed = append(res.Failed, &wigglev1.FailureOutcome{TaskId: f.GetTaskId(), Lease: f.GetLease(), Fault: out.GetFault()})
+		}
+		for _, r := range req.GetReleases() {
+			out := w.d.settle(r.GetTaskId(), r.GetLease(), "release")
+			out.Lease = r.GetLease()
+			res.Released = append(res.Released, out)
+		}
 	})
 	w.credits += int(req.GetCredits())
 	if req.GetCredits() > 0 || req.GetLook() {
 		w.claim(p, res)
 	}
-	if res.GetTasks() != nil || res.GetReported() != nil || res.GetBeats() != nil {
+	if proto.Size(res) > 0 {
 		if err := w.stream.Send(res); err != nil {
 			return err
 		}

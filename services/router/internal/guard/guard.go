@@ -153,7 +153,13 @@ func (g *Guard) enter(ctx context.Context, c *caller, peer connect.Peer, header 
 	}
 	if c.limits != nil {
 		c.limits.resolver = g.cfg.Resolver
-		c.limits.refused = func(ctx context.Context, target string, err error) { g.refused(ctx, c, peer, header, target, err) }
+		c.limits.refused = func(ctx context.Context, target string, errs ...error) {
+			if len(errs) == 1 {
+				g.refused(ctx, c, peer, header, target, errs[0])
+			} else {
+				g.refusedItems(ctx, c, peer, header, target, errs)
+			}
+		}
 		ctx = context.WithValue(ctx, limitsKey{}, c.limits)
 	}
 	return ctx
@@ -200,7 +206,7 @@ func (g *Guard) judge(ctx context.Context, c *caller, req connect.AnyRequest) (c
 	if items == nil {
 		return ctx, nil
 	}
-	g.refusedItems(ctx, c, req, items)
+	g.refusedItems(ctx, c, req.Peer(), req.Header(), c.target(message), items)
 	return context.WithValue(ctx, verdictsKey{}, items), nil
 }
 
@@ -233,33 +239,39 @@ func (g *Guard) WrapStreamingClient(next connect.StreamingClientFunc) connect.St
 
 // refused counts and records a call that was denied. One that could not be judged was not.
 func (g *Guard) refused(ctx context.Context, c *caller, peer connect.Peer, header http.Header, target string, err error) {
-	switch faults.CodeOf(err) {
-	case faults.CodeUnauthenticated, faults.CodePermissionDenied:
-	default:
-		return
+	if isDenied(err) {
+		g.deny(ctx, c, 1, peer, header, target, err.Error())
 	}
-	g.denied.Add(ctx, 1, metric.WithAttributes(attribute.String("action", c.action())))
-	entry := g.entry(ctx, c, peer, header, target)
-	entry.Detail = err.Error()
-	g.cfg.Audit.Record(entry)
 }
 
 // refusedItems counts items that were denied, and records them as one.
-func (g *Guard) refusedItems(ctx context.Context, c *caller, req connect.AnyRequest, items []error) {
+func (g *Guard) refusedItems(ctx context.Context, c *caller, peer connect.Peer, header http.Header, target string, items []error) {
 	var first error
 	denied := 0
 	for _, err := range items {
-		if err == nil {
+		if !isDenied(err) {
 			continue
 		}
 		if denied++; first == nil {
 			first = err
 		}
 	}
-	g.denied.Add(ctx, int64(denied), metric.WithAttributes(attribute.String("action", c.action())))
-	entry := g.entry(ctx, c, req.Peer(), req.Header(), c.target(req.Any()))
-	entry.Detail = itemsDetail(denied, len(items), first)
+	if denied > 0 {
+		g.deny(ctx, c, denied, peer, header, target, itemsDetail(denied, len(items), first))
+	}
+}
+
+func (g *Guard) deny(ctx context.Context, c *caller, n int, peer connect.Peer, header http.Header, target, detail string) {
+	g.denied.Add(ctx, int64(n), metric.WithAttributes(attribute.String("action", c.action())))
+	entry := g.entry(ctx, c, peer, header, target)
+	entry.Detail = detail
 	g.cfg.Audit.Record(entry)
+}
+
+// isDenied tells a denial from what could not be judged.
+func isDenied(err error) bool {
+	code := faults.CodeOf(err)
+	return code == faults.CodeUnauthenticated || code == faults.CodePermissionDenied
 }
 
 // done records what an operator did, and what came of it.

@@ -27,7 +27,7 @@ type Limits struct {
 	action    string
 	scopes    []permission.Scope
 	resolver  Resolver
-	refused   func(ctx context.Context, target string, err error)
+	refused   func(ctx context.Context, target string, errs ...error) // one, or those of items
 }
 
 type limitsKey struct{}
@@ -163,20 +163,19 @@ func (l *Limits) Queues(ctx context.Context, namespace string, queues []string) 
 	return nil
 }
 
-// Tasks judges tasks that the messages of a stream are about: an error for each that the caller may have nothing to do with.
-func (l *Limits) Tasks(ctx context.Context, ids []string) ([]error, error) {
+// Tasks judges tasks that a message of a stream is about: an error for each that the caller may have nothing to do with, and for
+// each of which that cannot be found out now.
+func (l *Limits) Tasks(ctx context.Context, ids []string) []error {
 	if len(ids) == 0 {
-		return nil, nil
+		return nil
 	}
 	errs, err := l.ids(ctx, thingTask, ids)
 	if err != nil {
-		return nil, err
+		return slices.Repeat([]error{err}, len(ids))
 	}
-	for i, denied := range errs {
-		if denied != nil {
-			id, _ := subject.SplitTask(ids[i])
-			l.refused(ctx, id, denied)
-		}
+	if first := slices.IndexFunc(errs, isDenied); first >= 0 {
+		id, _ := subject.SplitTask(ids[first])
+		l.refused(ctx, id, errs...)
 	}
-	return errs, nil
+	return errs
 }

@@ -52,7 +52,7 @@ type item struct {
 	// taskID and lease are what its answer names.
 	taskID string
 	lease  []byte
-	denied error // why the worker may have nothing to do with the task
+	denied error // why it goes nowhere: the worker may have nothing to do with the task, or that is not known
 }
 
 // settles tells whether the worker is through with the task.

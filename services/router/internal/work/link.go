@@ -101,7 +101,7 @@ func (l *link) run() error {
 func (l *link) converse(ctx context.Context, cancel context.CancelFunc) error {
 	late := time.AfterFunc(l.session.hub.cfg.OpenTimeout, cancel)
 	defer late.Stop()
-	hello, err := l.session.helloFor(l.shard)
+	hello, err := l.session.helloFor(ctx, l.shard)
 	if err != nil {
 		return err
 	}
@@ -152,13 +152,13 @@ func unexpected(err error) error {
 }
 
 // helloFor is the worker's hello as a shard gets it.
-func (s *session) helloFor(shard int) ([]byte, error) {
-	hello := proto.CloneOf(s.hello)
-	for _, h := range s.held {
-		if of, err := s.hub.cluster().Task(h.GetTaskId()); err == nil && of == shard {
-			hello.Held = append(hello.Held, h)
-		}
+func (s *session) helloFor(ctx context.Context, shard int) ([]byte, error) {
+	held, err := s.heldOn(ctx, shard)
+	if err != nil {
+		return nil, err
 	}
+	hello := proto.CloneOf(s.hello)
+	hello.Held = held
 	return proto.Marshal(&wigglev1.WorkRequest{Hello: hello})
 }
 

@@ -22,9 +22,7 @@ func (s *session) fromWorker(req *request, first bool) error {
 	if req.hello != nil && !first {
 		return faults.InvalidArgument("hello must be in the first message of a stream only")
 	}
-	if err := s.judge(req.items); err != nil {
-		return err
-	}
+	s.judge(req.items)
 	groups, err := s.pass(req, first)
 	if err != nil {
 		return err

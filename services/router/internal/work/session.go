@@ -57,6 +57,7 @@ type session struct {
 	credits    atomic.Int64 // how many the worker has, for the choice among sessions
 
 	mu       sync.Mutex
+	judged   map[int][]*wigglev1.TaskLease // of held, what a limited worker may hold, by shard
 	ledger   ledger
 	slots    map[int]*slot
 	links    map[*link]struct{} // that are not over
@@ -87,15 +88,15 @@ func (h *Hub) Serve(ctx context.Context, stream *Stream) error {
 		return err
 	}
 	limits := guard.Of(ctx)
-	held, err := limited(ctx, limits, hello)
-	if err != nil {
+	if err := limited(ctx, limits, hello); err != nil {
 		return err
 	}
+	held := hello.GetHeld()
 	hello.Held = nil
 	ctx, cancel := context.WithCancelCause(ctx)
 	s := &session{
 		hub: h, ctx: ctx, cancel: cancel, hello: hello, held: held, limits: limits, out: newQueue(workerBytes),
-		slots: map[int]*slot{}, links: map[*link]struct{}{}, ledger: ledger{now: time.Now},
+		judged: map[int][]*wigglev1.TaskLease{}, slots: map[int]*slot{}, links: map[*link]struct{}{}, ledger: ledger{now: time.Now},
 	}
 	if !h.join(s) {
 		cancel(nil)
