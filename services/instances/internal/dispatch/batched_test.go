@@ -57,7 +57,7 @@ func TestReportBatch(t *testing.T) {
 	t.Parallel()
 	b, claim := newBatchedBench(t)
 	task := claim()
-	ev := dispatch.ReportBatch(dispatch.Lease(task.Token), result(`"a"`), followed("b", "c"))
+	ev := dispatch.ReportBatch(dispatch.Lease(task.Token), result(`"a"`), followed("b", "c"), nil)
 	going := claimUpTo(10)
 	batches := len(b.store.batches)
 	for i := range 3 {
@@ -88,9 +88,9 @@ func TestBadBatchFailsAlone(t *testing.T) {
 	task, other := claim(), claim()
 	lease := dispatch.Lease(task.Token)
 	outcomes := b.Apply([]dispatch.Event{
-		dispatch.ReportBatch(lease, result(`"a"`), followed("b", "d")),
-		dispatch.ReportBatch(dispatch.Lease(other.Token), result(`"a"`), followed("b", "c", "d")),
-		dispatch.ReportBatch(lease, result(`"again"`), followed("b")),
+		dispatch.ReportBatch(lease, result(`"a"`), followed("b", "d"), nil),
+		dispatch.ReportBatch(dispatch.Lease(other.Token), result(`"a"`), followed("b", "c", "d"), nil),
+		dispatch.ReportBatch(lease, result(`"again"`), followed("b"), nil),
 	})
 	if _, ok := errors.AsType[*machine.BatchError](outcomes[0].Err); !ok || outcomes[1].Err != nil || outcomes[2].Err != nil || outcomes[2].Changes.Duplicate {
 		t.Fatalf("outcomes %+v", outcomes)

@@ -1,15 +1,19 @@
 package rpc
 
 import (
+	"context"
+
 	"github.com/wiggle-run/wiggle/pkg/faults"
+	"github.com/wiggle-run/wiggle/pkg/identity"
 	wigglev1 "github.com/wiggle-run/wiggle/proto/gen/wiggle/v1"
 	"github.com/wiggle-run/wiggle/services/instances/internal/dispatch"
 	"github.com/wiggle-run/wiggle/services/instances/internal/machine"
 	"github.com/wiggle-run/wiggle/services/instances/internal/store"
 )
 
-// reportEvent reads a report, with the steps that followed it in a batched workflow.
-func reportEvent(worker string, lease store.Lease, r *wigglev1.StepReport) (dispatch.Event, error) {
+// reportEvent reads a report, with the steps that followed it in a batched workflow. Of these the router, which checks the
+// task, knows nothing: whoever is limited reports such of its own queues only.
+func reportEvent(ctx context.Context, worker string, lease store.Lease, r *wigglev1.StepReport) (dispatch.Event, error) {
 	report, err := reportOf(worker, r)
 	if err != nil || len(r.GetFollowedBy()) == 0 {
 		return reportedBy(dispatch.Report(lease, report), r), err
@@ -26,7 +30,11 @@ func reportEvent(worker string, lease store.Lease, r *wigglev1.StepReport) (disp
 			return dispatch.Event{}, err
 		}
 	}
-	return reportedBy(dispatch.ReportBatch(lease, report, following), r), nil
+	var may func(namespace, queue string) error
+	if identity.FromContext(ctx) != nil {
+		may = func(namespace, queue string) error { return identity.Check(ctx, actionTasks, namespace, queue) }
+	}
+	return reportedBy(dispatch.ReportBatch(lease, report, following, may), r), nil
 }
 
 // reportedBy has the event of a report go on with the span in which the step ran.

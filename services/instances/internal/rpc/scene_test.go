@@ -16,6 +16,7 @@ import (
 
 	"github.com/wiggle-run/wiggle/pkg/clock"
 	"github.com/wiggle-run/wiggle/pkg/faults"
+	"github.com/wiggle-run/wiggle/pkg/identity"
 	wirerpc "github.com/wiggle-run/wiggle/pkg/rpc"
 	"github.com/wiggle-run/wiggle/proto/definition"
 	wigglev1 "github.com/wiggle-run/wiggle/proto/gen/wiggle/v1"
@@ -32,7 +33,7 @@ import (
 
 const home = 3
 
-// twoSteps is a chain of two tasks.
+// twoSteps is a chain of two tasks, which workers may report together.
 func twoSteps() *wigglev1.Definition {
 	return &wigglev1.Definition{Name: "two", Version: 1, Start: "a", Nodes: map[string]*wigglev1.Node{
 		"a":   {Kind: &wigglev1.Node_Task{Task: &wigglev1.TaskNode{Next: "b"}}},
@@ -142,7 +143,7 @@ func play(t *testing.T, cfg dispatch.Config, test func(s *scene)) {
 func (s *scene) serve() func() {
 	s.Helper()
 	var err error
-	if s.server, err = wirerpc.NewServer(wirerpc.ServerConfig{}); err != nil {
+	if s.server, err = wirerpc.NewServer(wirerpc.ServerConfig{Interceptors: []connect.Interceptor{identity.Receive{}}}); err != nil {
 		s.Fatal(err)
 	}
 	api := rpc.New(oneShard{s.shard}, definition.DefaultLimits(), slog.New(slog.DiscardHandler))

@@ -22,6 +22,7 @@ const (
 	actionRead      = "instance.read"
 	actionCancel    = "instance.cancel"
 	actionWorkflows = "workflow.read"
+	actionTasks     = "task.poll"
 )
 
 // check refuses a call about an instance that the caller may not do it to. The router has checked that before; this is the
@@ -143,7 +144,8 @@ func (s *Server) task(shard *dispatch.Shard, ref *internalv1.TaskRef) (store.Lea
 	return store.Lease{Instance: token, Token: token}, nil
 }
 
-// queueOf is the queue of a step: where only history knows of it, that of its node in the definition.
+// queueOf is the queue of a step: where only history knows of it, that of its node in the definition. Where nothing knows of it
+// the caller may be told of the instance only if it may take every task of it; it is one of its queues then.
 func queueOf(ctx context.Context, shard *dispatch.Shard, step store.TaskStep) (*internalv1.Subject, error) {
 	out := &internalv1.Subject{Namespace: step.Namespace, Name: step.Queue, Found: true}
 	switch {

@@ -2,6 +2,7 @@ package rpc
 
 import (
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -44,10 +45,19 @@ func (s *sentTasks) confirm(n int64) bool {
 	return true
 }
 
-// workerKey names a worker on a shard.
+// workerKey names a worker on a shard. The queues are part of it: whoever says that it is the worker, and may take tasks of
+// its own queues only, has nothing to do with what was sent of others.
 type workerKey struct {
-	shard             int
-	namespace, worker string
+	shard                     int
+	namespace, queues, worker string
+}
+
+// keyOf is the key of a worker's stream.
+func keyOf(shard int, c *store.Claim) workerKey {
+	queues := slices.Sorted(slices.Values(c.Queues))
+	return workerKey{
+		shard: shard, namespace: c.Namespace, queues: strings.Join(slices.Compact(queues), "\x00"), worker: c.Worker,
+	}
 }
 
 // attendance is one stream of a worker.

@@ -117,9 +117,8 @@ func (s *Server) newWork(ctx context.Context, shard *dispatch.Shard, hello *wigg
 		s: s, ctx: ctx, shard: shard, worker: claim.Worker,
 		wake: make(chan struct{}, 1), room: make(chan struct{}, 1),
 	}
-	key := workerKey{shard: shard.ID(), namespace: claim.Namespace, worker: claim.Worker}
 	var lost []store.Lease
-	w.present, lost = s.unconfirmed.join(key, held, time.Now())
+	w.present, lost = s.unconfirmed.join(keyOf(shard.ID(), &claim), held, time.Now())
 	w.release(lost)
 	w.consumer = shard.Consume(claim, w.deliver)
 	return w, nil

@@ -255,7 +255,7 @@ func (s *Server) ReportSteps(ctx context.Context, req *wigglev1.ReportStepsReque
 		if err != nil {
 			return nil, dispatch.Event{}, err
 		}
-		ev, err := reportEvent(req.GetWorker(), lease, reports[i])
+		ev, err := reportEvent(ctx, req.GetWorker(), lease, reports[i])
 		return shard, ev, err
 	}, func(shard *dispatch.Shard, evs []dispatch.Event) []error {
 		outcomes := shard.ApplyAndClaim(evs, next)

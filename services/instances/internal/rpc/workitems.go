@@ -181,7 +181,7 @@ func (w *work) itemsOf(req *wigglev1.WorkRequest) (subs []*submission, refused [
 	}
 	for _, r := range req.GetReports() {
 		add(workItem{reportItem, r.GetTaskId(), r.GetLease()}, reportBytes(r), func(l store.Lease) (dispatch.Event, error) {
-			return reportEvent(w.worker, l, r)
+			return reportEvent(w.ctx, w.worker, l, r)
 		})
 	}
 	for _, f := range req.GetFailures() {
