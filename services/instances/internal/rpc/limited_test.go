@@ -2,18 +2,23 @@ package rpc_test
 
 import (
 	"context"
+	"errors"
+	"log/slog"
 	"testing"
 
 	"connectrpc.com/connect"
 	"github.com/oklog/ulid/v2"
 
+	"github.com/wiggle-run/wiggle/pkg/faults"
 	"github.com/wiggle-run/wiggle/pkg/identity"
 	wirerpc "github.com/wiggle-run/wiggle/pkg/rpc"
+	"github.com/wiggle-run/wiggle/pkg/shardid"
 	"github.com/wiggle-run/wiggle/proto/definition"
 	wigglev1 "github.com/wiggle-run/wiggle/proto/gen/wiggle/v1"
 	internalv1 "github.com/wiggle-run/wiggle/proto/gen/wiggleinternal/v1"
 	"github.com/wiggle-run/wiggle/services/instances/internal/dispatch"
 	"github.com/wiggle-run/wiggle/services/instances/internal/machine"
+	"github.com/wiggle-run/wiggle/services/instances/internal/rpc"
 	"github.com/wiggle-run/wiggle/services/instances/internal/store"
 )
 
@@ -109,6 +114,55 @@ func TestFollowingStepsOfOtherQueues(t *testing.T) {
 			s.Error(err)
 		}
 		try("", "task.poll:*/default", "task.poll:default/gpu")
+	})
+}
+
+// A worker whose task is gone with its instance is told so if it may take every task of the workflow; else ids tell nothing.
+func TestResolveWhatIsGone(t *testing.T) {
+	t.Parallel()
+	play(t, dispatch.DefaultConfig(), func(s *scene) {
+		id := s.startMixed()
+		task := s.claimOne()
+		if _, err := s.shard.Cancel(s.Context(), id, "no use"); err != nil {
+			s.Fatal(err)
+		}
+		api := rpc.New(readable{oneShard{s.shard}}, definition.DefaultLimits(), slog.New(slog.DiscardHandler))
+		none := "7." + ulid.Make().String()
+		for _, c := range []struct {
+			permissions []string
+			lease       string
+			found       bool
+		}{
+			{[]string{"task.poll:default/*"}, task.GetLease(), true},
+			{[]string{"task.poll:*/gpu", "task.poll:default/default"}, task.GetLease(), true},
+			{[]string{"task.poll:*/gpu"}, task.GetLease(), false},
+			{[]string{"task.poll:*/default"}, task.GetLease(), false},
+			{[]string{"task.poll:other/*"}, task.GetLease(), false},
+			{[]string{"task.poll:default/*"}, none, false},
+			{nil, task.GetLease(), false},
+		} {
+			ctx := s.Context()
+			if c.permissions != nil {
+				ctx = identity.With(ctx, limitedTo(s.T, c.permissions...))
+			}
+			res, err := api.ResolveTasks(ctx, &internalv1.ResolveTasksRequest{Shard: home, Tasks: []*internalv1.TaskRef{
+				{TaskId: task.GetId(), Lease: c.lease}, {TaskId: shardid.NewToken(home, ulid.Make()).String(), Lease: none},
+			}})
+			if err != nil {
+				s.Fatal(err)
+			}
+			of := res.GetSubjects()[0]
+			allowed := of.GetFound() && c.permissions != nil && identity.Allows(ctx, "task.poll", of.GetNamespace(), of.GetName())
+			if allowed != c.found || !c.found && of.GetName()+of.GetNamespace() != "" || res.GetSubjects()[1].GetFound() {
+				s.Errorf("%q under %q: %v", c.permissions, c.lease, res.GetSubjects())
+			}
+		}
+		res, err := s.workers.ReportSteps(s.as("task.poll:default/*"), &wigglev1.ReportStepsRequest{Reports: []*wigglev1.StepReport{
+			{TaskId: task.GetId(), Lease: task.GetLease(), Outcome: &wigglev1.StepReport_Gate{}},
+		}})
+		if err != nil || !errors.Is(faults.FromProto(res.GetOutcomes()[0].GetFault()), faults.ErrLeaseLost) {
+			s.Errorf("%v, %v", res, err)
+		}
 	})
 }
 

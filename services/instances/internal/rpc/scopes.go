@@ -162,6 +162,17 @@ func queueOf(ctx context.Context, shard *dispatch.Shard, step store.TaskStep) (*
 		return nil, err
 	}
 	node := m.Graph().Node(step.Node)
+	if step.Node == "" && identity.FromContext(ctx) != nil {
+		for i := range m.Graph().Nodes {
+			n := &m.Graph().Nodes[i]
+			if !n.Kind.WorkerRun() {
+				continue
+			}
+			if node = n; !identity.Allows(ctx, actionTasks, step.Namespace, n.Step.Queue) {
+				return &internalv1.Subject{}, nil
+			}
+		}
+	}
 	if node == nil || !node.Kind.WorkerRun() {
 		return &internalv1.Subject{}, nil
 	}

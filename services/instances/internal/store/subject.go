@@ -19,7 +19,8 @@ type Subjects interface {
 // Subject is what an instance is of. Neither ever changes.
 type Subject struct{ Namespace, Workflow string }
 
-// TaskStep is a step at which a token is or was. The zero value: nothing is known of it.
+// TaskStep is a step at which a token is or was. The zero value: there is no such token, and no such instance. Without Queue and
+// Node there is the instance, and at which of its steps the token was is not known: it went without a word.
 type TaskStep struct {
 	Namespace string
 	// Queue of the step where the token tells it. Empty where only history knows of the step: it is that of Node in the
@@ -40,7 +41,7 @@ func StepOf(s TaskStep, row, current bool, settled string) TaskStep {
 		s.Queue, s.Node = "", settled
 	case row && s.Queue != "":
 	default:
-		return TaskStep{}
+		s.Queue = ""
 	}
 	return s
 }

@@ -52,8 +52,10 @@ type ScopeServiceClient interface {
 	// names one step. What is told is, in this order: the queue of the step at which the
 	// token is leased under that lease; the queue of the step at which that lease was
 	// settled, by the history and the definition of the instance; the queue of the step
-	// at which the token stands, or stood last. A token that is gone with its instance,
-	// and whose lease nothing settled, is not found.
+	// at which the token stands, or stood last. Of a token that is gone with its instance,
+	// and whose lease nothing settled, only the instance is known, by the lease: it is of
+	// a queue of the instance's workflow if the caller, whom the router sends along, may
+	// take tasks of all of these, and else not found.
 	ResolveTasks(context.Context, *v1.ResolveTasksRequest) (*v1.ResolveTasksResponse, error)
 }
 
@@ -120,8 +122,10 @@ type ScopeServiceHandler interface {
 	// names one step. What is told is, in this order: the queue of the step at which the
 	// token is leased under that lease; the queue of the step at which that lease was
 	// settled, by the history and the definition of the instance; the queue of the step
-	// at which the token stands, or stood last. A token that is gone with its instance,
-	// and whose lease nothing settled, is not found.
+	// at which the token stands, or stood last. Of a token that is gone with its instance,
+	// and whose lease nothing settled, only the instance is known, by the lease: it is of
+	// a queue of the instance's workflow if the caller, whom the router sends along, may
+	// take tasks of all of these, and else not found.
 	ResolveTasks(context.Context, *v1.ResolveTasksRequest) (*v1.ResolveTasksResponse, error)
 }
 
