@@ -69,7 +69,7 @@ func checkNewKey(req *wigglev1.CreateKeyRequest) error {
 	if lasts := req.GetLasts(); lasts != nil && (!lasts.IsValid() || lasts.AsDuration() < 0 || lasts.AsDuration() > maxLasts) {
 		return faults.InvalidArgument("lasts: is %s; it is 0 for ever, or up to %s", lasts.AsDuration(), maxLasts)
 	}
-	return nil
+	return checkActions("permissions", req.GetPermissions(), nil)
 }
 
 // mayHave is an error if one of the roles is none, or the caller may not give what is asked for.

@@ -3,6 +3,7 @@ package rpc
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"github.com/wiggle-run/wiggle/pkg/faults"
 	"github.com/wiggle-run/wiggle/pkg/permission"
@@ -25,6 +26,9 @@ func (s *Server) PutRole(ctx context.Context, req *wigglev1.PutRoleRequest) (*wi
 			old, _ := c.Roles.Find(role.Name)
 			if old.BuiltIn {
 				return builtIn(role.Name)
+			}
+			if err := checkActions("role.permissions", role.Permissions, old.Permissions); err != nil {
+				return err
 			}
 			if err := c.beyond(old.Permissions); err != nil {
 				return err
@@ -52,6 +56,24 @@ func checkRole(r policy.Role) error {
 	for i, text := range r.Permissions {
 		if _, err := permission.Parse(text); err != nil {
 			problems = append(problems, faults.Problem(fmt.Sprintf("role.permissions[%d]", i), "%s", err.Error()))
+		}
+	}
+	if problems != nil {
+		return faults.Invalid(problems...)
+	}
+	return nil
+}
+
+// checkActions refuses permissions for nothing that there is, which are misspelt. Those of before stay as they are: a newer
+// release may know what they are for.
+func checkActions(field string, permissions, before []string) error {
+	var problems []*wigglev1.Problem
+	for i, text := range permissions {
+		if slices.Contains(before, text) {
+			continue
+		}
+		if err := knownActions().Check(text); err != nil {
+			problems = append(problems, faults.Problem(fmt.Sprintf("%s[%d]", field, i), "%s", err.Error()))
 		}
 	}
 	if problems != nil {
