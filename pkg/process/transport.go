@@ -3,8 +3,6 @@ package process
 import (
 	"fmt"
 	"log/slog"
-	"net"
-	"net/netip"
 	"os"
 	"strings"
 	"time"
@@ -81,7 +79,7 @@ type transport struct {
 // [AuthOff].
 func DeclareAuth(r *settings.Registry, target *string) {
 	r.String(target, SettingAuth, AuthOn, "on: callers need a credential and permissions. off: everybody may do everything, and"+
-		" services whose port others can reach need neither key nor certificate.", settings.OneOf(AuthOn, AuthOff))
+		" services need neither key nor certificate.", settings.OneOf(AuthOn, AuthOff))
 }
 
 func (t *transport) declare(r *settings.Registry) {
@@ -113,10 +111,11 @@ func (t *transport) check(port Port) []Problem {
 		return nil
 	}
 	found := append(t.readKeys(), t.checkFiles()...)
-	if !port.Public && t.anonymous() && t.auth != AuthOff && reachable(*port.Addr) {
-		found = append(found, Problem{port.Setting, fmt.Sprintf("is %q, which other machines can reach, and nothing tells whether a"+
-			" service calls: set %s (the same for every service) or %s (for TLS with client certificates), listen on 127.0.0.1,"+
-			" or let everybody do everything with %s=%s", *port.Addr, SettingServiceKey, settingTLSClientCA, SettingAuth, AuthOff)})
+	if !port.Public && t.anonymous() && t.auth != AuthOff {
+		found = append(found, Problem{SettingServiceKey, fmt.Sprintf("is not set, and so nothing tells whether a service calls: whoever"+
+			" reaches the port (%s=%s) could say who they are. Set it, or %s, to the same for every service (%s), or set %s (for TLS with"+
+			" client certificates), or let everybody do everything with %s=%s", port.Setting, *port.Addr, settingServiceKeyFile, howToMake,
+			settingTLSClientCA, SettingAuth, AuthOff)})
 	}
 	return found
 }
@@ -208,16 +207,6 @@ func (t *transport) checkFiles() []Problem {
 		found = append(found, Problem{Message: "TLS: " + err.Error()})
 	}
 	return found
-}
-
-// reachable tells whether other machines reach an address. Of what is none, listening tells.
-func reachable(addr string) bool {
-	host, _, err := net.SplitHostPort(addr)
-	if err != nil || host == "localhost" {
-		return false
-	}
-	ip, err := netip.ParseAddr(host)
-	return err != nil || !ip.IsLoopback()
 }
 
 // open makes the transport of the process's services.

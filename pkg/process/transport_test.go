@@ -26,7 +26,7 @@ func apart(addr string, public bool, environ ...string) (*process.Process, error
 	}, append([]string{database, "WIGGLE_LOG_LEVEL=error"}, environ...))
 }
 
-// TestServicesKnowEachOther: a port that others can reach takes nobody for a service without reason (AUT-4).
+// TestServicesKnowEachOther: a port takes nobody for a service without reason, also where other machines do not reach it (AUT-4).
 func TestServicesKnowEachOther(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -35,9 +35,11 @@ func TestServicesKnowEachOther(t *testing.T) {
 		environ []string
 		refused bool
 	}{
-		{"127.0.0.1:8430", false, nil, false},
-		{"[::1]:8430", false, nil, false},
-		{"localhost:8430", false, nil, false},
+		{"127.0.0.1:8430", false, nil, true},
+		{"[::1]:8430", false, nil, true},
+		{"localhost:8430", false, nil, true},
+		{"127.0.0.1:8430", false, []string{"WIGGLE_SERVICE_KEY=" + keyOne}, false},
+		{"127.0.0.1:8430", false, []string{"WIGGLE_AUTH=off"}, false},
 		{":8430", false, nil, true},
 		{"0.0.0.0:8430", false, nil, true},
 		{"10.0.0.5:8430", false, nil, true},
@@ -53,7 +55,9 @@ func TestServicesKnowEachOther(t *testing.T) {
 		if err == nil {
 			continue
 		}
-		for _, want := range []string{"WIGGLE_SOME_ADDR", "WIGGLE_SERVICE_KEY", "WIGGLE_TLS_CLIENT_CA", "WIGGLE_AUTH=off"} {
+		for _, want := range []string{
+			"WIGGLE_SOME_ADDR", "WIGGLE_SERVICE_KEY", "WIGGLE_SERVICE_KEY_FILE", "openssl rand", "WIGGLE_TLS_CLIENT_CA", "WIGGLE_AUTH=off",
+		} {
 			if !strings.Contains(err.Error(), want) {
 				t.Errorf("the refusal does not name %s: %v", want, err)
 			}
@@ -93,7 +97,7 @@ func TestTransport(t *testing.T) {
 		keys     string
 		required bool
 	}{
-		{"127.0.0.1:0", false, nil, "", false},
+		{"127.0.0.1:0", true, nil, "", false},
 		{":0", false, []string{"WIGGLE_AUTH=off"}, "", false},
 		{":0", false, []string{"WIGGLE_SERVICE_KEY=" + keyOne + ", " + keyTwo, "WIGGLE_AUTH=off"}, keyOne + " " + keyTwo, true},
 		{"127.0.0.1:0", false, []string{"WIGGLE_SERVICE_KEY_FILE=" + file}, keyTwo + " " + keyOne, true},

@@ -11,6 +11,8 @@ import (
 	"github.com/wiggle-run/wiggle/services/instances"
 )
 
+const serviceKey = "WIGGLE_SERVICE_KEY=key-of-this-cluster-key-of-this-cluster"
+
 func TestMainRefusesWhatIsWrong(t *testing.T) {
 	t.Parallel()
 	database := "WIGGLE_DATABASE_URL=postgres://127.0.0.1:1/w"
@@ -24,7 +26,8 @@ func TestMainRefusesWhatIsWrong(t *testing.T) {
 		"WIGGLE_EVENTS_RETENTION: is 1s":                                {database, "WIGGLE_EVENTS_RETENTION=1s"},
 		"WIGGLE_LIMIT_EVENT_BYTES: is ":                                 {database, "WIGGLE_LIMIT_EVENT_BYTES=10MiB"},
 		"WIGGLE_DATABASE_URL: is not set":                               nil,
-		"WIGGLE_INSTANCES_ADDR: listen":                                 {database, "WIGGLE_INSTANCES_ADDR=nowhere"},
+		"WIGGLE_INSTANCES_ADDR: listen":                                 {database, serviceKey, "WIGGLE_INSTANCES_ADDR=nowhere"},
+		"WIGGLE_SERVICE_KEY: is not set":                                {database},
 	} {
 		if err := instances.Main(t.Context(), append(environ, "WIGGLE_LOG_LEVEL=error")); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("want %q, got %v", want, err)
@@ -45,7 +48,7 @@ func TestServesUntilStopped(t *testing.T) {
 	done := make(chan error, 1)
 	go func() {
 		done <- instances.Main(ctx, []string{
-			"WIGGLE_DATABASE_URL=" + pgtest.NewDatabase(t), "WIGGLE_INSTANCES_ADDR=" + addr, "WIGGLE_LOG_LEVEL=error",
+			"WIGGLE_DATABASE_URL=" + pgtest.NewDatabase(t), serviceKey, "WIGGLE_INSTANCES_ADDR=" + addr, "WIGGLE_LOG_LEVEL=error",
 			"WIGGLE_ROUTER_ADDR=:1", "WIGGLE_SERVER=http://x", // others' settings, in an environment that all share
 		})
 	}()

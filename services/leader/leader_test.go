@@ -26,8 +26,11 @@ import (
 	"github.com/wiggle-run/wiggle/services/leader/internal/store/storetest"
 )
 
-// envChild makes this binary a leader process.
-const envChild = "WIGGLE_TEST_LEADER"
+const (
+	// envChild makes this binary a leader process.
+	envChild   = "WIGGLE_TEST_LEADER"
+	serviceKey = "WIGGLE_SERVICE_KEY=key-of-this-cluster-key-of-this-cluster"
+)
 
 func TestMain(m *testing.M) {
 	if os.Getenv(envChild) != "" {
@@ -304,7 +307,7 @@ func child(t *testing.T, url string) *exec.Cmd {
 	t.Helper()
 	cmd := exec.Command(os.Args[0])
 	cmd.Env = []string{
-		envChild + "=1", "WIGGLE_DATABASE_URL=" + url, "WIGGLE_LEADER_ADDR=127.0.0.1:0", "WIGGLE_LOG_LEVEL=error",
+		envChild + "=1", serviceKey, "WIGGLE_DATABASE_URL=" + url, "WIGGLE_LEADER_ADDR=127.0.0.1:0", "WIGGLE_LOG_LEVEL=error",
 		"PATH=" + os.Getenv("PATH"),
 	}
 	cmd.Stderr = os.Stderr
@@ -390,7 +393,7 @@ func TestMainRefusesWhatIsWrong(t *testing.T) {
 		"did you mean WIGGLE_LEADER_ADDR?":                             {database, "WIGGLE_LEADER_ADR=x"},
 		"WIGGLE_NATS_URLS":                                             {database, "WIGGLE_NATS_URLS=http://a"},
 		"WIGGLE_DATABASE_URL: is not set":                              nil,
-		"WIGGLE_LEADER_ADDR: listen":                                   {database, "WIGGLE_LEADER_ADDR=nowhere"},
+		"WIGGLE_LEADER_ADDR: listen":                                   {database, serviceKey, "WIGGLE_LEADER_ADDR=nowhere"},
 	} {
 		if err := leader.Main(t.Context(), append(environ, "WIGGLE_LOG_LEVEL=error")); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("want %q, got %v", want, err)

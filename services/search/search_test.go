@@ -533,7 +533,7 @@ func TestMainRefusesWhatIsWrong(t *testing.T) { // OPS-2
 		`WIGGLE_SEARCH_LANGUAGE: is "no such"`:                  {database, nats, routers, "WIGGLE_SEARCH_LANGUAGE=no such"},
 		"did you mean WIGGLE_SEARCH_ADDR?":                      {database, nats, routers, "WIGGLE_SEARCH_ADR=x"},
 		"WIGGLE_STORAGE_TOPOLOGY: has no shard with the role s": {nats, routers, "WIGGLE_STORAGE_TOPOLOGY=" + withoutSearch},
-		"WIGGLE_SEARCH_ADDR: listen":                            {database, nats, routers, "WIGGLE_SEARCH_ADDR=nowhere"},
+		"WIGGLE_SEARCH_ADDR: listen":                            {database, nats, routers, "WIGGLE_AUTH=off", "WIGGLE_SEARCH_ADDR=nowhere"},
 	} {
 		if err := search.Main(t.Context(), append(environ, "WIGGLE_LOG_LEVEL=error")); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("want %q, got %v", want, err)
