@@ -15,20 +15,17 @@ import (
 	"github.com/wiggle-run/wiggle/pkg/faults"
 	wigglev1 "github.com/wiggle-run/wiggle/proto/gen/wiggle/v1"
 	"github.com/wiggle-run/wiggle/proto/gen/wiggle/v1/wigglev1connect"
+	wiggleinternalv1 "github.com/wiggle-run/wiggle/proto/gen/wiggleinternal/v1"
 	"github.com/wiggle-run/wiggle/services/router"
 )
 
-// withAuth runs a test against a cluster whose callers are checked.
-func withAuth(t *testing.T, test func(c *cluster, a *fakeAuth)) {
+// withAuth runs a test against a cluster whose callers are checked, over processes if they are given, else one with all shards.
+func withAuth(t *testing.T, test func(c *cluster, a *fakeAuth), processes ...map[string][]int) {
 	t.Helper()
-	withAuthOver(t, map[string][]int{"a": {0, 1, 2}}, test)
-}
-
-func withAuthOver(t *testing.T, processes map[string][]int, test func(c *cluster, a *fakeAuth)) {
-	t.Helper()
+	processes = append(processes, map[string][]int{"a": {0, 1, 2}})
 	synctest.Test(t, func(t *testing.T) {
 		a := newFakeAuth(t)
-		c := newCluster(t, processes, a.option)
+		c := newCluster(t, processes[0], a.option)
 		defer c.close()
 		a.net = c.net
 		a.up()
@@ -209,6 +206,50 @@ func TestAuthProxies(t *testing.T) {
 			!cookies[0].Secure || cookies[0].SameSite != http.SameSiteStrictMode || cookies[0].Path != "/" || cookies[0].Domain != "" ||
 			cookies[0].Expires.Before(time.Now()) {
 			t.Errorf("cookies: %v", cookies)
+		}
+	})
+}
+
+// Who signs out with a cookie has the browser forget it, also while the auth service cannot end the session.
+func TestSignOut(t *testing.T) {
+	t.Parallel()
+	withAuth(t, func(c *cluster, a *fakeAuth) {
+		t := c.t
+		const token = "wgs_s1_0123456789"
+		a.mu.Lock()
+		a.keys[token] = &wiggleinternalv1.Principal{
+			Kind: wiggleinternalv1.PrincipalKind_PRINCIPAL_KIND_USER, Name: "ada", CredentialId: "s1",
+		}
+		a.mu.Unlock()
+		auth := wigglev1connect.NewAuthServiceClient(c.http, "http://router")
+		signOut := func(site string) ([]*http.Cookie, error) {
+			ctx, info := connect.NewClientContext(t.Context())
+			info.RequestHeader().Set("Cookie", "wiggle_session="+token)
+			info.RequestHeader().Set("Sec-Fetch-Site", site)
+			_, err := auth.SignOut(ctx, &wigglev1.SignOutRequest{})
+			header := info.ResponseHeader()
+			if e, ok := errors.AsType[*connect.Error](err); ok {
+				header = e.Meta()
+			}
+			return (&http.Response{Header: header}).Cookies(), err
+		}
+		forgets := func(cookies []*http.Cookie) bool {
+			return len(cookies) == 1 && cookies[0].Name == "wiggle_session" && cookies[0].Value == "" && cookies[0].Expires.Before(time.Now()) &&
+				cookies[0].Path == "/" && cookies[0].HttpOnly && cookies[0].Secure && cookies[0].SameSite == http.SameSiteStrictMode
+		}
+		if cookies, err := signOut("cross-site"); connect.CodeOf(err) != connect.CodeUnauthenticated || len(cookies) > 0 {
+			t.Errorf("another site signs out: %v, %v", cookies, err)
+		}
+		if cookies, err := signOut("same-origin"); err != nil || !forgets(cookies) {
+			t.Errorf("signed out: %v, %v", cookies, err)
+		}
+		if caller, _ := a.lastCaller(); caller != "user/ada" {
+			t.Errorf("the auth service was told that %q signs out", caller)
+		}
+		a.down()
+		defer a.up()
+		if cookies, err := signOut("same-origin"); connect.CodeOf(err) != connect.CodeUnavailable || !forgets(cookies) {
+			t.Errorf("signed out while auth is away: %v, %v", cookies, err)
 		}
 	})
 }

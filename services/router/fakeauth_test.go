@@ -134,6 +134,12 @@ func (a *fakeAuth) SignIn(ctx context.Context, _ *wigglev1.SignInRequest) (*wigg
 	}, nil
 }
 
+// SignOut ends nobody's session.
+func (a *fakeAuth) SignOut(ctx context.Context, _ *wigglev1.SignOutRequest) (*wigglev1.SignOutResponse, error) {
+	a.note(ctx)
+	return &wigglev1.SignOutResponse{}, nil
+}
+
 // ListKeys tells nothing; it is there to be called.
 func (a *fakeAuth) ListKeys(ctx context.Context, _ *wigglev1.ListKeysRequest) (*wigglev1.ListKeysResponse, error) {
 	a.note(ctx)

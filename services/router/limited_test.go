@@ -99,7 +99,7 @@ func outcomes(res *wigglev1.WorkResponse) map[string]faults.Code {
 // in the same words, while the rest goes through.
 func TestLimitedStreamItems(t *testing.T) {
 	t.Parallel()
-	withAuthOver(t, oneEach, func(c *cluster, a *fakeAuth) {
+	withAuth(t, func(c *cluster, a *fakeAuth) {
 		t := c.t
 		a.add("gpu", "task.poll:*/gpu")
 		for _, d := range c.databases {
@@ -160,7 +160,7 @@ func TestLimitedStreamItems(t *testing.T) {
 		if recorded := a.recorded(); len(recorded) != 1 || !strings.HasPrefix(recorded[0].GetDetail(), "16 of 24 items") {
 			t.Errorf("the audit log has %v", recorded)
 		}
-	})
+	}, oneEach)
 }
 
 // A shard is told of held tasks only as far as the worker may have to do with them.
@@ -204,7 +204,7 @@ func (p *process) held(shard int) []string {
 // While a shard is away a limited worker works with the others, and what it holds there is its own when the shard is back.
 func TestLimitedStreamWithoutAShard(t *testing.T) {
 	t.Parallel()
-	withAuthOver(t, oneEach, func(c *cluster, a *fakeAuth) {
+	withAuth(t, func(c *cluster, a *fakeAuth) {
 		t := c.t
 		a.add("gpu", "task.poll:*/gpu")
 		away, there := c.databases[1].lease("gpu"), c.databases[2].lease("gpu")
@@ -229,7 +229,7 @@ func TestLimitedStreamWithoutAShard(t *testing.T) {
 		if got := outcomes(w.got()); got["report "+away.GetId()] != faults.CodeOK {
 			t.Errorf("got %v", got)
 		}
-	})
+	}, oneEach)
 }
 
 // A shard that cannot tell of held tasks yet is asked again.

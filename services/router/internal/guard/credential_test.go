@@ -2,6 +2,9 @@ package guard
 
 import (
 	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
@@ -9,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/wiggle-run/wiggle/pkg/faults"
+	"github.com/wiggle-run/wiggle/services/router/internal/principals"
 )
 
 const (
@@ -107,6 +111,40 @@ func TestCookie(t *testing.T) {
 	}
 	if token, _, err := shownBy(t, append(append(good, cookie...), "Authorization", "nonsense")...); err == nil {
 		t.Errorf("a header that is wrong, and a cookie: %q", token)
+	}
+}
+
+// A certificate that TLS has verified is a credential by its subject, behind a header and a cookie; one that it has not is none.
+func TestCertificate(t *testing.T) {
+	t.Parallel()
+	chain := []*x509.Certificate{{Subject: pkix.Name{CommonName: "worker-7", Organization: []string{"Example"}}}}
+	for name, c := range map[string]struct {
+		state  *tls.ConnectionState
+		bearer string
+		want   principals.Credential
+	}{
+		"verified": {
+			&tls.ConnectionState{PeerCertificates: chain, VerifiedChains: [][]*x509.Certificate{chain}}, "",
+			principals.Credential{Kind: principals.Certificate, Text: "CN=worker-7,O=Example"},
+		},
+		"not verified": {&tls.ConnectionState{PeerCertificates: chain}, "", principals.Credential{}},
+		"none":         {&tls.ConnectionState{}, "", principals.Credential{}},
+		"plain text":   {nil, "", principals.Credential{}},
+		"with a key": {
+			&tls.ConnectionState{VerifiedChains: [][]*x509.Certificate{chain}}, apiKey,
+			principals.Credential{Kind: principals.Token, Text: apiKey},
+		},
+	} {
+		req := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/x", http.NoBody)
+		if req.TLS = c.state; c.bearer != "" {
+			req.Header.Set("Authorization", "Bearer "+c.bearer)
+		}
+		Wrap(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+			got, shown, err := credentialOf(r.Context(), r.Header)
+			if got != c.want || shown != (c.want.Text != "") || err != nil {
+				t.Errorf("%s: %+v, %v, %v", name, got, shown, err)
+			}
+		})).ServeHTTP(httptest.NewRecorder(), req)
 	}
 }
 

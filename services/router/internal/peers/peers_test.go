@@ -3,6 +3,7 @@ package peers_test
 import (
 	"context"
 	"errors"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -70,4 +71,45 @@ func TestHangs(t *testing.T) {
 			t.Errorf("the next: %q, %v after %v", got, err, time.Since(began))
 		}
 	})
+}
+
+// TestOnce: a call that must not be made twice goes to one process; when it is away nobody knows what became of the call, and the
+// next call goes to the next.
+func TestOnce(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		a, b := &process{name: "a"}, &process{name: "b"}
+		p := peers.New("auth", "WIGGLE_AUTH_URLS", a, b)
+		calls := ""
+		once := func(want string, code faults.Code) error {
+			t.Helper()
+			calls = ""
+			got, err := peers.Once(t.Context(), p, 10*time.Second, func(ctx context.Context, c *process) (string, error) {
+				calls += c.name
+				return c.call(ctx)
+			})
+			if got != want || faults.CodeOf(err) != code || len(calls) != 1 {
+				t.Errorf("%q answers, %v, after calls of %q", got, err, calls)
+			}
+			return err
+		}
+		_ = once("a", faults.CodeOK)
+		a.err = faults.NotFound("key", "x")
+		_ = once("a", faults.CodeNotFound)
+		_ = once("a", faults.CodeNotFound) // it answers: it stays the one that is asked
+		a.err = faults.Unavailable(0, "gone")
+		if err := once("", faults.CodeUnavailable); calls != "a" || !strings.Contains(err.Error(), "may or may not have been applied") {
+			t.Errorf("a process that is away: %v", err)
+		}
+		b.hang = true
+		if err := once("", faults.CodeUnavailable); calls != "b" || !strings.Contains(err.Error(), "may or may not have been applied") {
+			t.Errorf("a process that hangs: %v", err)
+		}
+		a.err = nil
+		_ = once("a", faults.CodeOK)
+	})
+	if _, err := peers.Once(t.Context(), peers.New[*process]("auth", "WIGGLE_AUTH_URLS"), time.Second,
+		func(context.Context, *process) (string, error) { return "", nil }); !errors.Is(err, faults.ErrUnimplemented) {
+		t.Errorf("without any: %v", err)
+	}
 }
