@@ -118,8 +118,14 @@ func parse(t *testing.T, document string) *topology.Topology {
 // startProcess starts, or restarts, a process.
 func (c *cluster) startProcess(name string, shards ...int) *process {
 	c.t.Helper()
+	return c.startProcessAs(name, name+"-"+ulid.Make().String(), shards...)
+}
+
+// startProcessAs starts a process with an id, which decides for which shards it comes first.
+func (c *cluster) startProcessAs(name, id string, shards ...int) *process {
+	c.t.Helper()
 	p := &process{
-		name: name, id: name + "-" + ulid.Make().String(), shards: map[int]*database{},
+		name: name, id: id, shards: map[int]*database{},
 		hints: make(chan *wiggleinternalv1.WorkHint), streams: streams{kick: make(chan struct{})},
 	}
 	for _, id := range shards {

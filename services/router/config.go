@@ -87,7 +87,8 @@ type Config struct {
 	CORSOrigins []string
 	// Interceptors are added to every call, behind the guard and before validation.
 	Interceptors []connect.Interceptor
-	// ClientInterceptors are added to every call to other services: who the caller is goes along by one.
+	// ClientInterceptors are added to every call to other services. Tests that hold the services alone to a caller's limits send
+	// the caller along by one, past the guard.
 	ClientInterceptors []connect.Interceptor
 
 	// DialContext connects to instances processes: TCP.
