@@ -16,8 +16,9 @@ import (
 )
 
 const (
-	// timedRounds is how often each name is tried, once in a round; rounds before them warm up.
-	timedRounds, warmRounds = 60, 3
+	// timedRounds is how often each name is tried, once in a round; rounds before them warm up. Of so many the ranks can still be
+	// tellingDeviations and more.
+	timedRounds, warmRounds = 32, 3
 	// tellingPart is the part of a sign-in's time by which names may differ, tellingDeviations how improbable a difference must
 	// be for it to be one of the names and not of the machine: about once in 150 000 runs.
 	tellingPart, tellingDeviations = 0.15, 4.5
