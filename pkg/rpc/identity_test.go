@@ -125,6 +125,7 @@ func TestWhatNeedsNoIdentity(t *testing.T) {
 	url := f.network.URL(serverName)
 	for path, want := range map[string]int{
 		"/healthz": http.StatusOK, "/readyz": http.StatusOK, "/metrics": http.StatusOK, "/other": http.StatusUnauthorized,
+		"/none": http.StatusUnauthorized,
 	} {
 		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url+path, nil)
 		must(t, err)

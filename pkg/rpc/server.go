@@ -308,6 +308,9 @@ func (s *Server) mountOwn() {
 	s.mux.Handle(path, s.untilStopping(handler))
 	s.mux.HandleFunc("GET /healthz", s.healthz)
 	s.mux.HandleFunc("GET /readyz", s.readyz)
+	if s.callers.require { // what there is not is nobody else's business
+		s.mux.Handle("/", s.callers.only(http.NotFoundHandler()))
+	}
 	if s.cfg.NoReflection {
 		return
 	}
