@@ -13,6 +13,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -77,11 +78,12 @@ func (s *stack) write(name, text string) string {
 	return path
 }
 
-// build builds the program that operators have.
+// build builds the program that operators have; with the race detector where the tests have it, as its packages are built so already.
 func build(t *testing.T) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "wiggle")
-	out, err := exec.CommandContext(t.Context(), "go", "build", "-o", path, "github.com/wiggle-run/wiggle/cmd/wiggle").CombinedOutput()
+	args := []string{"build", "-o", path, "-race=" + strconv.FormatBool(underRace), "github.com/wiggle-run/wiggle/cmd/wiggle"}
+	out, err := exec.CommandContext(t.Context(), "go", args...).CombinedOutput()
 	if err != nil {
 		t.Fatalf("build wiggle: %v\n%s", err, out)
 	}
