@@ -1,13 +1,9 @@
-// Package readme holds the README to what it says: its program is the one in
-// examples, and its commands do what they promise on a server.
 package readme
 
 import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"io"
-	"net/http"
 	"os"
 	"os/exec"
 	"strings"
@@ -91,35 +87,9 @@ func TestCurl(t *testing.T) {
 	address := serve(t)
 	var answers []map[string]any
 	for _, command := range commands(t, "curl", address) {
-		req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "", http.NoBody)
+		body, err := curl(t.Context(), pages.Words(command)[1:])
 		if err != nil {
-			t.Fatal(err)
-		}
-		words := pages.Words(command)
-		for i := 1; i < len(words); i++ {
-			switch word := words[i]; word {
-			case "-s":
-			case "-H":
-				name, value, _ := strings.Cut(words[i+1], ": ")
-				req.Header.Set(name, value)
-				i++
-			case "-d":
-				req.Body = io.NopCloser(strings.NewReader(words[i+1]))
-				i++
-			default:
-				if req.URL, err = req.URL.Parse(word); err != nil {
-					t.Fatal(err)
-				}
-			}
-		}
-		res, err := http.DefaultClient.Do(req)
-		if err != nil {
-			t.Fatal(err)
-		}
-		body, err := io.ReadAll(res.Body)
-		_ = res.Body.Close()
-		if err != nil || res.StatusCode != http.StatusOK {
-			t.Fatalf("%s\nanswered %s: %s, %v", command, res.Status, body, err)
+			t.Fatalf("%s\n%v", command, err)
 		}
 		var answer map[string]any
 		if err := json.Unmarshal(body, &answer); err != nil {
