@@ -4,22 +4,19 @@ package clients
 
 import (
 	"context"
-	"errors"
+	"fmt"
+	"io"
 	"log/slog"
 	"net"
-	"net/http"
-	"net/http/httputil"
-	"net/url"
 	"os"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/wiggle-run/wiggle/internal/app/dev"
+	"github.com/wiggle-run/wiggle/test/commands"
 )
-
-// key is what clients are given in WIGGLE_API_KEY.
-const key = "wgl_example_key"
 
 const (
 	// startTime bounds how long the stack takes to come up, with a PostgreSQL of its own.
@@ -28,15 +25,17 @@ const (
 	concurrency = 16
 )
 
-// stack is what `wiggle dev` runs, and the gate through which clients reach it.
+// stack is what `wiggle dev --auth` runs, and how clients reach it.
 type stack struct {
 	*dev.Stack
 
-	gate *gate
+	relay *relay
+	// home is where the administrator is signed in, bin has the command line.
+	home, bin string
 }
 
 // start runs a stack until the test ends.
-func start(t *testing.T) stack {
+func start(t *testing.T) *stack {
 	t.Helper()
 	// Not t.TempDir, which PostgreSQL's account cannot reach when root runs the test.
 	dir, err := os.MkdirTemp("/tmp", "wiggle-clients-test-") //nolint:usetesting // as said
@@ -51,7 +50,7 @@ func start(t *testing.T) stack {
 	ready, ended := make(chan *dev.Stack, 1), make(chan error, 1)
 	go func() {
 		ended <- dev.Run(ctx, dev.Options{
-			DataDir: dir, Shards: 2, Workers: workers, Concurrency: concurrency, LogLevel: slog.LevelWarn, Progress: t.Output(),
+			DataDir: dir, Auth: true, Shards: 2, Workers: workers, Concurrency: concurrency, LogLevel: slog.LevelWarn, Progress: t.Output(),
 			Ready: func(ctx context.Context, s *dev.Stack) error {
 				ready <- s
 				<-ctx.Done()
@@ -67,74 +66,105 @@ func start(t *testing.T) stack {
 	})
 	select {
 	case s := <-ready:
-		return stack{s, openGate(t, s.URL)}
+		signedIn := &stack{Stack: s, relay: openRelay(t, s.URL)}
+		signedIn.signIn(t)
+		return signedIn
 	case err := <-ended:
 		ended <- nil // the failure is told here
 		t.Fatalf("the stack does not start: %v", err)
 	case <-time.After(startTime):
 		t.Fatalf("the stack did not start in %v", startTime)
 	}
-	return stack{}
+	return nil
 }
 
-// gate lets through to the stack who has the key. It is what a server that knows keys is to a client.
-type gate struct {
-	t      *testing.T
-	addr   string
-	proxy  *httputil.ReverseProxy
-	server *http.Server
+// relay is what lies between clients and the router: connections, which may break.
+type relay struct {
+	t        *testing.T
+	addr, to string
+	listener net.Listener
+	wg       sync.WaitGroup
+
+	mu    sync.Mutex
+	conns []net.Conn
 }
 
-func openGate(t *testing.T, target string) *gate {
+func openRelay(t *testing.T, url string) *relay {
 	t.Helper()
-	to, err := url.Parse(target)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var h2c http.Protocols
-	h2c.SetUnencryptedHTTP2(true)
-	g := &gate{t: t, addr: "127.0.0.1:0", proxy: &httputil.ReverseProxy{
-		Rewrite:       func(r *httputil.ProxyRequest) { r.SetURL(to) },
-		Transport:     &http.Transport{Protocols: &h2c},
-		FlushInterval: -1,
-		ErrorLog:      slog.NewLogLogger(slog.DiscardHandler, slog.LevelError), // clients that go away in the middle are meant to
-	}}
-	g.open()
-	t.Cleanup(g.close)
-	return g
+	r := &relay{t: t, addr: "127.0.0.1:0", to: strings.TrimPrefix(url, "http://")}
+	r.open()
+	t.Cleanup(r.close)
+	return r
 }
 
-// open listens where the gate listened before.
-func (g *gate) open() {
-	listener, err := (&net.ListenConfig{}).Listen(g.t.Context(), "tcp", g.addr)
-	if err != nil {
-		g.t.Fatal(err)
+// open listens where the relay listened before.
+func (r *relay) open() {
+	var err error
+	if r.listener, err = (&net.ListenConfig{}).Listen(r.t.Context(), "tcp", r.addr); err != nil {
+		r.t.Fatal(err)
 	}
-	g.addr = listener.Addr().String()
-	var both http.Protocols
-	both.SetHTTP1(true)
-	both.SetUnencryptedHTTP2(true)
-	g.server = &http.Server{Handler: g, Protocols: &both, ReadHeaderTimeout: time.Minute}
-	go func(server *http.Server) {
-		if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
-			g.t.Errorf("the gate: %v", err)
+	r.addr = r.listener.Addr().String()
+	r.wg.Go(func() {
+		for {
+			from, err := r.listener.Accept()
+			if err != nil {
+				return // closed
+			}
+			r.wg.Go(func() { r.connect(from) })
 		}
-	}(g.server)
+	})
+}
+
+// connect passes on what one side sends until either has ended.
+func (r *relay) connect(from net.Conn) {
+	to, err := (&net.Dialer{}).DialContext(context.WithoutCancel(r.t.Context()), "tcp", r.to)
+	if err != nil {
+		_ = from.Close()
+		return
+	}
+	r.mu.Lock()
+	r.conns = append(r.conns, from, to)
+	r.mu.Unlock()
+	var both sync.WaitGroup
+	for _, pair := range [][2]net.Conn{{from, to}, {to, from}} {
+		both.Go(func() {
+			_, _ = io.Copy(pair[0], pair[1])
+			_, _ = from.Close(), to.Close()
+		})
+	}
+	both.Wait()
 }
 
 // close breaks every connection.
-func (g *gate) close() { _ = g.server.Close() }
-
-// ServeHTTP asks for the key wherever it will be asked for: health and reflection are open.
-func (g *gate) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	if strings.HasPrefix(r.URL.Path, "/wiggle.") && r.Header.Get("Authorization") != "Bearer "+key {
-		http.Error(w, "no key", http.StatusUnauthorized)
-		return
+func (r *relay) close() {
+	_ = r.listener.Close()
+	r.mu.Lock()
+	for _, conn := range r.conns {
+		_ = conn.Close()
 	}
-	g.proxy.ServeHTTP(w, r)
+	r.conns = nil
+	r.mu.Unlock()
+	r.wg.Wait()
 }
 
-// environment is what a client's process is given.
-func (s stack) environment() []string {
-	return append(os.Environ(), "WIGGLE_SERVER=http://"+s.gate.addr, "WIGGLE_API_KEY="+key)
+// signIn signs the administrator in for the commands of pages, in the directory that is their home.
+func (s *stack) signIn(t *testing.T) {
+	t.Helper()
+	s.home, s.bin = t.TempDir(), t.TempDir()
+	if err := commands.Install(s.bin, "wiggle"); err != nil {
+		t.Fatal(err)
+	}
+	command := fmt.Sprintf("wiggle login --name %s --password-stdin < '%s'", s.AdminName, s.AdminPasswordFile)
+	if out, err := s.sh(t, s.home, command, ""); err != nil {
+		t.Fatalf("%s: %v\n%s", command, err, out)
+	}
+}
+
+// environment is what a client's process is given: a key, or none, and then the administrator's session is there for wiggle.
+func (s *stack) environment(key string) []string {
+	environ := append(os.Environ(), "WIGGLE_SERVER=http://"+s.relay.addr, "WIGGLE_API_KEY="+key)
+	if key == "" {
+		environ = append(environ, "HOME="+s.home, "XDG_CONFIG_HOME=")
+	}
+	return environ
 }

@@ -31,7 +31,7 @@ const (
 
 // testTypeScript does what the example's README says: the Go workers do all steps of the process but label, which the
 // worker in TypeScript does, also after its connection broke.
-func (s stack) testTypeScript(t *testing.T) {
+func (s *stack) testTypeScript(t *testing.T) {
 	readme, err := pages.Read(example + "/README.md")
 	if err != nil {
 		t.Fatal(err)
@@ -41,38 +41,67 @@ func (s stack) testTypeScript(t *testing.T) {
 		t.Fatalf("the README's commands are %q, this test runs %q", got, want)
 	}
 	for _, command := range []string{"npm ci", "npm run build", "npm test"} {
-		s.npm(t, npmTime, command)
+		s.npm(t, npmTime, command, "")
 	}
+	client, worker := s.typeScriptKeys(t, readme)
 	s.register(t)
 	s.runDemo(t)
 	s.register(t)
-	worker := s.startWorker(t)
-	s.runOrders(t)
-	s.gate.close()
-	s.gate.open()
-	s.runOrders(t)
-	worker.stop(t)
+	s.refuseOrders(t, "", "unauthenticated")
+	s.refuseOrders(t, worker, "permission_denied")
+	running := s.startWorker(t, worker)
+	s.runOrders(t, client)
+	s.relay.close()
+	s.relay.open()
+	s.runOrders(t, client)
+	running.stop(t)
 }
 
-// npm runs a command in the example's folder and returns what it prints.
-func (s stack) npm(t *testing.T, limit time.Duration, command string) string {
+// typeScriptKeys makes the keys of the client and of the worker as the README says.
+func (s *stack) typeScriptKeys(t *testing.T, readme []pages.Block) (client, worker string) {
+	t.Helper()
+	dir, made := t.TempDir(), pages.Commands(readme, "wiggle keys create")
+	for _, command := range made {
+		if out, err := s.sh(t, dir, command, ""); err != nil {
+			t.Fatalf("%s: %v\n%s", command, err, out)
+		}
+	}
+	return readKey(t, dir, "client.key"), readKey(t, dir, "worker.key")
+}
+
+// refuseOrders has the client try to start an order with a key that does not do.
+func (s *stack) refuseOrders(t *testing.T, key, want string) {
+	t.Helper()
+	if out, err := s.runNPM(t, ordersTime, "npm run client -- 1", key); err == nil || !strings.Contains(out, want) {
+		t.Errorf("with the key %.8q the client ends with %v, want %s:\n%s", key, err, want, out)
+	}
+}
+
+// npm runs a command in the example's folder, with a key if there is one, and returns what it prints.
+func (s *stack) npm(t *testing.T, limit time.Duration, command, key string) string {
+	t.Helper()
+	began := time.Now()
+	out, err := s.runNPM(t, limit, command, key)
+	if err != nil {
+		t.Fatalf("%s: %v\n%s", command, err, out)
+	}
+	t.Logf("%s took %v", command, time.Since(began).Round(time.Millisecond))
+	return out
+}
+
+func (s *stack) runNPM(t *testing.T, limit time.Duration, command, key string) (string, error) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), limit)
 	defer cancel()
 	words := strings.Fields(command)
 	cmd := exec.CommandContext(ctx, words[0], words[1:]...)
-	cmd.Dir, cmd.Env = example, s.environment()
-	began := time.Now()
+	cmd.Dir, cmd.Env = example, append(os.Environ(), "WIGGLE_SERVER=http://"+s.relay.addr, "WIGGLE_API_KEY="+key)
 	out, err := cmd.CombinedOutput()
-	if err != nil {
-		t.Fatalf("%s: %v\n%s", command, err, out)
-	}
-	t.Logf("%s took %v", command, time.Since(began).Round(time.Millisecond))
-	return string(out)
+	return string(out), err
 }
 
 // register is `wiggle register -f order-fulfilment.yaml`.
-func (s stack) register(t *testing.T) {
+func (s *stack) register(t *testing.T) {
 	t.Helper()
 	text, err := os.ReadFile(example + "/order-fulfilment.yaml")
 	if err != nil {
@@ -92,7 +121,7 @@ func (s stack) register(t *testing.T) {
 }
 
 // runDemo is `wiggle dev --demo`, which needs no Node, whatever was registered before: it makes its own process the newest.
-func (s stack) runDemo(t *testing.T) {
+func (s *stack) runDemo(t *testing.T) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), ordersTime)
 	defer cancel()
@@ -104,9 +133,9 @@ func (s stack) runDemo(t *testing.T) {
 
 // runOrders has the client start orders. Each must have ended well, with label done by the worker in TypeScript and
 // everything else by those in Go.
-func (s stack) runOrders(t *testing.T) {
+func (s *stack) runOrders(t *testing.T, key string) {
 	t.Helper()
-	out := s.npm(t, ordersTime, fmt.Sprintf("npm run client -- %d", orders))
+	out := s.npm(t, ordersTime, fmt.Sprintf("npm run client -- %d", orders), key)
 	var ids []string
 	for line := range strings.Lines(out) {
 		if words := strings.Fields(line); len(words) > 1 && strings.HasPrefix(words[0], "wfi.") && words[1] == "COMPLETED" {
@@ -169,10 +198,10 @@ func (o *output) String() string {
 }
 
 // startWorker runs what `npm run worker` runs, without npm between, so that a signal reaches it.
-func (s stack) startWorker(t *testing.T) *worker {
+func (s *stack) startWorker(t *testing.T, key string) *worker {
 	t.Helper()
 	w := &worker{exec.CommandContext(t.Context(), "node", "dist/worker.js"), &output{ready: make(chan struct{})}}
-	w.cmd.Dir, w.cmd.Env = example, s.environment()
+	w.cmd.Dir, w.cmd.Env = example, s.environment(key)
 	w.cmd.Stdout, w.cmd.Stderr = w.out, w.out
 	if err := w.cmd.Start(); err != nil {
 		t.Fatal(err)

@@ -134,7 +134,7 @@ func (s *session) refused(code, command string, want ...string) {
 }
 
 func twice(question, text string) []answer {
-	return []answer{{question + ": ", text + "\n"}, {question + ", once more: ", text + "\n"}}
+	return []answer{{question + ": ", text + "\n", true}, {question + ", once more: ", text + "\n", true}}
 }
 
 // TestAccounts types every block of docs/accounts.md in order, from the first start of a server on, and checks what the page says
@@ -181,8 +181,8 @@ func TestAccounts(t *testing.T) {
 
 // accountSteps are the blocks of docs/accounts.md.
 func accountSteps(token string) []step {
-	ofToken := append([]answer{{"setup token: ", token + "\n"}}, twice("password", alicePassword)...)
-	ofBob := append(twice("password of bob", bobPassword), answer{"[y/N] ", "y\n"}, answer{"[y/N] ", "y\n"})
+	ofToken := append([]answer{{"setup token: ", token + "\n", true}}, twice("password", alicePassword)...)
+	ofBob := append(twice("password of bob", bobPassword), answer{"[y/N] ", "y\n", false}, answer{"[y/N] ", "y\n", false})
 	return []step{
 		{"export WIGGLE_SERVER=", ofToken, checkFirstAdministrator},
 		{"wiggle roles put orders-support", nil, checkRoles},
@@ -193,7 +193,7 @@ func accountSteps(token string) []step {
 			shows(t, shown, `"name":"ci"`, `"kind":"key"`, `"operator"`, `"enforced":true`)
 		}},
 		{"wiggle keys rotate shop-worker", nil, checkRotation},
-		{"wiggle keys rotate ci", []answer{{"[y/N] ", "y\n"}, {"[y/N] ", "y\n"}}, func(t *testing.T, s *session, _ string) {
+		{"wiggle keys rotate ci", []answer{{"[y/N] ", "y\n", false}, {"[y/N] ", "y\n", false}}, func(t *testing.T, s *session, _ string) {
 			t.Helper()
 			s.run(`while WIGGLE_API_KEY="$KEY" wiggle whoami; do :; done`) // until the router has been told
 			s.refused("6", `WIGGLE_API_KEY="$KEY" wiggle whoami`)
@@ -318,7 +318,7 @@ func TestDevAuth(t *testing.T) {
 
 	s := newSession(t, "WIGGLE_SERVER="+url)
 	s.refused("6", "wiggle whoami", "wiggle login")
-	shows(t, s.run(login, answer{"password: ", string(password) + "\n"}), "signed in at "+url+" as admin")
+	shows(t, s.run(login, answer{"password: ", string(password) + "\n", true}), "signed in at "+url+" as admin")
 	shows(t, s.run(rest), "\nwgk_", "instance.start:orders/refund*", "/wiggle.v1.AuthService/WhoAmI")
 	shows(t, s.run("wiggle keys list"), "shop-worker", "worker")
 }

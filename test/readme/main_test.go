@@ -6,50 +6,37 @@ import (
 	"io"
 	"net/http"
 	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/wiggle-run/wiggle/internal/cli"
 	"github.com/wiggle-run/wiggle/internal/pgtest"
+	"github.com/wiggle-run/wiggle/test/commands"
 )
 
-// asCommand names the command that the test binary is to be: how pages' commands run without anything being built or
-// installed.
-const asCommand = "README_TEST_AS_COMMAND"
-
 func TestMain(m *testing.M) {
-	switch os.Getenv(asCommand) {
-	case "wiggle":
-		os.Exit(cli.Main())
-	case "curl":
-		answer, err := curl(context.Background(), os.Args[1:])
-		if err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			os.Exit(1)
-		}
-		_, _ = os.Stdout.Write(answer)
-	default:
-		pgtest.Main(m)
-	}
+	commands.Main(map[string]func() int{"wiggle": cli.Main, "curl": curlMain})
+	pgtest.Main(m)
 }
 
 // commandsDir makes a directory for PATH, where the test binary is wiggle and curl.
 func commandsDir(t *testing.T) string {
 	t.Helper()
-	self, err := os.Executable()
-	if err != nil {
+	dir := t.TempDir()
+	if err := commands.Install(dir, "wiggle", "curl"); err != nil {
 		t.Fatal(err)
 	}
-	dir := t.TempDir()
-	for _, name := range []string{"wiggle", "curl"} {
-		// A program with the race detector waits a second before it ends, for races of its last moment; there are many here.
-		script := fmt.Sprintf("#!/bin/sh\nGORACE=atexit_sleep_ms=0 %s=%s exec '%s' \"$@\"\n", asCommand, name, self)
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(script), 0o700); err != nil { //nolint:gosec // a program
-			t.Fatal(err)
-		}
-	}
 	return dir
+}
+
+func curlMain() int {
+	answer, err := curl(context.Background(), os.Args[1:])
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	_, _ = os.Stdout.Write(answer)
+	return 0
 }
 
 // curl makes the call that curl makes, of the arguments that pages use, and returns the answer if it is a good one.

@@ -68,8 +68,8 @@ func serve(t *testing.T) string {
 	return strings.TrimPrefix(cluster.URL(), "http://")
 }
 
-// commands returns the README's commands that begin with a word, sent to the given address.
-func commands(t *testing.T, word, address string) []string {
+// commandsAt returns the README's commands that begin with a word, sent to the given address.
+func commandsAt(t *testing.T, word, address string) []string {
 	t.Helper()
 	found := pages.Commands(blocks(t), word)
 	if len(found) == 0 {
@@ -86,7 +86,7 @@ func TestCurl(t *testing.T) {
 	t.Parallel()
 	address := serve(t)
 	var answers []map[string]any
-	for _, command := range commands(t, "curl", address) {
+	for _, command := range commandsAt(t, "curl", address) {
 		body, err := curl(t.Context(), pages.Words(command)[1:])
 		if err != nil {
 			t.Fatalf("%s\n%v", command, err)
@@ -114,7 +114,7 @@ func TestBufCurl(t *testing.T) {
 	t.Parallel()
 	buf := os.Getenv("BUF")
 	address := serve(t)
-	for _, command := range commands(t, "buf curl", address) {
+	for _, command := range commandsAt(t, "buf curl", address) {
 		if buf == "" {
 			continue // the command is there and well formed; its run is make readme's
 		}

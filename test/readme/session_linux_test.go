@@ -30,8 +30,11 @@ type session struct {
 	blocks            int
 }
 
-// answer is what is typed when the terminal shows the question.
-type answer struct{ question, keys string }
+// answer is what is typed when the terminal shows the question, and if it is a secret does not show what is typed.
+type answer struct {
+	question, keys string
+	secret         bool
+}
 
 // ctrlC are the keys by which a person ends what runs.
 const ctrlC = "\x03"
@@ -145,11 +148,31 @@ func (s *session) run(block string, answers ...answer) string {
 			return text
 		}
 		if len(answers) > 0 && strings.Contains(shown.String()[seen:], answers[0].question) {
-			if _, err := s.terminal.WriteString(answers[0].keys); err != nil {
-				s.t.Fatal(err)
-			}
+			s.answer(answers[0])
 			seen, answers = shown.Len(), answers[1:]
 		}
+	}
+}
+
+// answer types an answer. One that is secret waits for the program to have the terminal not show it, as whoever asks for one
+// does a moment later.
+func (s *session) answer(a answer) {
+	s.t.Helper()
+	for look, began := time.NewTicker(time.Millisecond), time.Now(); a.secret; <-look.C {
+		now, err := unix.IoctlGetTermios(int(s.terminal.Fd()), unix.TCGETS)
+		if err != nil {
+			s.t.Fatal(err)
+		}
+		if now.Lflag&unix.ECHO == 0 {
+			look.Stop()
+			break
+		}
+		if time.Since(began) > blockTime {
+			s.t.Fatalf("the terminal shows what is answered to %q", a.question)
+		}
+	}
+	if _, err := s.terminal.WriteString(a.keys); err != nil {
+		s.t.Fatal(err)
 	}
 }
 
