@@ -137,6 +137,7 @@ func TestOutputs(t *testing.T) {
 		"ids":                 {"ids", "parse", done, "tok.s7.01k6j00000000000000000000d", "wfi_old", "wfi.s-1.x"},
 		"ids-json":            {"ids", "parse", done, "wfi_old", "nonsense", "-o", "json"},
 		"unknown-command":     {"strat"},
+		"topology-both":       {"topology", "check", "x.json", "--online", "--facts", "y.json"},
 		"unknown-flag":        {"list", "--stat", "x", "-o", "json"},
 		"unknown-serve":       {"serve", "rooter"},
 		"bad-output":          {"list", "-o", "xml"},

@@ -206,6 +206,9 @@ const formatsOf = "formats"
 
 // checkFlags checks what cobra does not.
 func (p *Program) checkFlags(cmd *cobra.Command) error {
+	if err := cmd.ValidateFlagGroups(); err != nil {
+		return shell.Usage(cmd, err)
+	}
 	allowed := outputText + " " + outputJSON
 	if more := cmd.Annotations[formatsOf]; more != "" {
 		allowed += " " + more

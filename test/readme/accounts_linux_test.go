@@ -207,6 +207,10 @@ func accountSteps(token string) []step {
 			shows(t, shown, "bob has another password", "BY", "ci-2", "user/alice")
 		}},
 		{"wiggle audit --denied", nil, checkAudit},
+		{"wiggle audit --follow", []answer{{"user/carol", ctrlC, false}}, func(t *testing.T, _ *session, shown string) {
+			t.Helper()
+			shows(t, shown, "denied   user/carol", "instance.cancel  "+auditTarget)
+		}},
 	}
 }
 

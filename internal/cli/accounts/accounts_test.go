@@ -184,6 +184,16 @@ func TestOutputs(t *testing.T) {
 		"audit-none":         {[]string{"audit", "--principal", "nobody"}, ""},
 		"audit-limit":        {[]string{"audit", "-n", "0"}, ""},
 		"audit-since":        {[]string{"audit", "--since", "then"}, ""},
+		"audit-follow":       {[]string{"audit", "--follow", "--from", "earliest", "-n", "2"}, ""},
+		"audit-follow-json":  {[]string{"audit", "--follow", "--from", "7", "-n", "2", "-o", "json"}, ""},
+		"audit-follow-all":   {[]string{"audit", "--follow", "--all"}, ""},
+		"audit-follow-until": {[]string{"audit", "--follow", "--until", "1h"}, ""},
+		"audit-follow-both":  {[]string{"audit", "--follow", "--from", "7", "--since", "1h"}, ""},
+		"audit-follow-from":  {[]string{"audit", "--follow", "--from", "now"}, ""},
+		"audit-follow-limit": {[]string{"audit", "--follow", "-n", "-1"}, ""},
+		"audit-follow-since": {[]string{"audit", "--follow", "--since", "then"}, ""},
+		"audit-from":         {[]string{"audit", "--from", "earliest"}, ""},
+		"help-audit":         {[]string{"audit", "--help"}, ""},
 		"help-keys-create":   {[]string{"keys", "create", "--help"}, ""},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -2,6 +2,7 @@ package accounts
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -21,7 +22,8 @@ type auditFlags struct {
 
 	since, until string
 	limit        int
-	all          bool
+	all, follow  bool
+	from         string
 }
 
 func newAudit(p *program) *cobra.Command {
@@ -30,9 +32,15 @@ func newAudit(p *program) *cobra.Command {
 		Use:   "audit",
 		Short: "Show who did what, newest first, and what was denied",
 		Long: `Show the audit log, newest first: every call that was denied, and every action of an operator, with
-who did it, from where, and on what. Conditions are joined by "and".`,
+who did it, from where, and on what. Conditions are joined by "and".
+
+With --follow entries are shown as they are written, oldest first and none left out: from now on, with
+--since from then on, with the earliest that is kept (--from earliest), or behind the entry of a
+number (-o json shows each's seq). With -o json each entry is one line. A server that goes away is
+waited for. Ctrl-C ends it.`,
 		Example: `  wiggle audit --denied --since 24h
   wiggle audit --principal user/alice --action instance.
+  wiggle audit --follow --denied
   wiggle audit --principal key/ci --since 2026-10-01 --all -o json | jq -r '.entries[].address' | sort | uniq -c`,
 		Args: shell.Args(0, 0, ""),
 		RunE: func(cmd *cobra.Command, _ []string) error { return p.audit(cmd, f) },
@@ -47,10 +55,18 @@ who did it, from where, and on what. Conditions are joined by "and".`,
 	flags.StringVar(&f.Text, "text", "", "only entries that have these `words`")
 	flags.IntVarP(&f.limit, "limit", "n", defaultAudit, "how many to show at most")
 	flags.BoolVar(&f.all, "all", false, "show all")
+	flags.BoolVar(&f.follow, "follow", false, "show entries as they are written, until Ctrl-C, or until --limit have been shown")
+	flags.StringVar(&f.from, "from", "", "where to begin with --follow: tail, earliest, or the `number` of an entry (default tail)")
 	return cmd
 }
 
 func (p *program) audit(cmd *cobra.Command, f *auditFlags) error {
+	if f.follow {
+		return p.followAudit(cmd, f)
+	}
+	if f.from != "" {
+		return shell.Usage(cmd, errors.New("--from: it says where --follow begins"))
+	}
 	if f.limit < 1 {
 		return shell.Usage(cmd, fmt.Errorf("--limit %d: use 1 or more, or --all", f.limit))
 	}
@@ -103,14 +119,18 @@ type entryJSON struct {
 	TraceID   string     `json:"trace_id,omitempty"`
 }
 
+func toEntryJSON(e *wigglev1.AuditEntry) entryJSON {
+	return entryJSON{
+		e.GetSeq(), timeJSON(e.GetAt()), e.GetPrincipal(), e.GetAddress(), e.GetAction(), e.GetTarget(), e.GetAllowed(), e.GetDetail(),
+		e.GetTraceId(),
+	}
+}
+
 func (p *program) printAudit(entries []*wigglev1.AuditEntry, more bool) error {
 	if p.JSON() {
 		d := auditJSON{Entries: make([]entryJSON, 0, len(entries)), More: more}
 		for _, e := range entries {
-			d.Entries = append(d.Entries, entryJSON{
-				e.GetSeq(), timeJSON(e.GetAt()), e.GetPrincipal(), e.GetAddress(), e.GetAction(), e.GetTarget(), e.GetAllowed(),
-				e.GetDetail(), e.GetTraceId(),
-			})
+			d.Entries = append(d.Entries, toEntryJSON(e))
 		}
 		return p.PrintJSON(d)
 	}

@@ -44,6 +44,8 @@ type fakeAuth struct {
 	shown []string // as each call's Authorization
 	agent string   // of the last call
 	ended bool     // the session
+	// log answers for the audit log in place of the fake.
+	log func(*wigglev1.ListAuditEntriesRequest) (*wigglev1.ListAuditEntriesResponse, error)
 }
 
 func newFakeAuth(t *testing.T) *fakeAuth {
@@ -298,6 +300,9 @@ func (f *fakeAuth) RevokeKey(_ context.Context, req *wigglev1.RevokeKeyRequest) 
 }
 
 func (f *fakeAuth) ListAuditEntries(_ context.Context, req *wigglev1.ListAuditEntriesRequest) (*wigglev1.ListAuditEntriesResponse, error) {
+	if f.log != nil {
+		return f.log(req)
+	}
 	all := []*wigglev1.AuditEntry{
 		{
 			Seq: 9, At: at(3), Principal: "key/ci", Address: "192.0.2.9", Action: "instance.cancel", Target: "wfi.s0.x",

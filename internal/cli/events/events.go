@@ -156,14 +156,10 @@ func (p *program) print(e *wiggle.Event) error {
 		Cursor: e.Cursor, Shard: e.Shard, Seq: e.Seq, Time: e.Time.UTC(), Type: e.Type, InstanceID: e.InstanceID, Namespace: e.Namespace,
 		Workflow: e.Workflow, Version: e.Version, Key: e.Key, Node: e.Node, Revision: e.Revision, Payload: payload,
 	}
-	var out bytes.Buffer
-	encoder := json.NewEncoder(&out)
-	encoder.SetEscapeHTML(false)
-	if err := encoder.Encode(line); err != nil {
-		return fmt.Errorf("print event %d of shard %d: %w", e.Seq, e.Shard, err)
+	if err := p.PrintJSONLine(line); err != nil {
+		return fmt.Errorf("event %d of shard %d: %w", e.Seq, e.Shard, err)
 	}
-	_, err := p.Out().Write(out.Bytes())
-	return err
+	return nil
 }
 
 // line is an event for people.

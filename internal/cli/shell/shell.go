@@ -3,7 +3,10 @@
 package shell
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
+	"fmt"
 	"io"
 	"time"
 
@@ -59,4 +62,16 @@ func TimeJSON(t time.Time) *time.Time {
 	}
 	t = t.UTC()
 	return &t
+}
+
+// PrintJSONLine prints a document of many on a line of its own.
+func (s *Shell) PrintJSONLine(document any) error {
+	var out bytes.Buffer
+	encoder := json.NewEncoder(&out)
+	encoder.SetEscapeHTML(false)
+	if err := encoder.Encode(document); err != nil {
+		return fmt.Errorf("print in JSON: %w", err)
+	}
+	_, err := s.Out().Write(out.Bytes())
+	return err
 }
