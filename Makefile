@@ -65,7 +65,7 @@ test-pgbouncer: deps ## Run what needs PgBouncer, which is installed if it is mi
 	@$(WITH_POSTGRES) go test $(RACE) -tags pgbouncer -timeout $(TEST_TIMEOUT) $(TESTFLAGS) -run PgBouncer ./pkg/postgres
 
 .PHONY: readme
-readme: $(BIN)/.tools ## Do what the README and docs/accounts.md say, and see that it comes out so
+readme: $(BIN)/.tools ## Do what the README, docs/accounts.md and docs/upgrades.md say, and see that it comes out so
 	@BUF=$(BIN)/buf go test -count=1 ./test/readme
 
 .PHONY: test-clients

@@ -371,6 +371,23 @@ func TestMigrate(t *testing.T) { // SHD-15
 	if err != nil || len(failed) > 0 || len(schemas) != 7 || schemas[6].Version != schemas[6].Target {
 		t.Errorf("verify: %+v, %v, %v", schemas, failed, err)
 	}
+	pool := pgtest.OpenPool(t, s.Topology.Home().Primary.ConnString())
+	later := func(requires string) {
+		t.Helper()
+		if _, err := pool.Exec(t.Context(), "insert into wiggle_migrations_home (version, name, checksum, requires) select max(version) + 100,"+
+			" 'later.sql', '', "+requires+" from wiggle_migrations_home"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	later("0")
+	if _, failed, err = app.Migrate(t.Context(), s.Topology, app.MigrateOptions{Verify: true}); err != nil || len(failed) > 0 {
+		t.Errorf("a newer schema with which this binary can work: %v, %v", failed, err)
+	}
+	later("max(version)")
+	_, failed, err = app.Migrate(t.Context(), s.Topology, app.MigrateOptions{})
+	if err != nil || len(failed) != 1 || !strings.Contains(failed[0].Detail(), "run a newer release") {
+		t.Errorf("a newer schema with which it cannot: %v, %v", failed, err)
+	}
 	facts, unreachable := app.AskDatabases(t.Context(), s.Topology)
 	if len(facts.Claims) > 0 || len(facts.Registry) > 0 || len(unreachable) > 0 {
 		t.Errorf("nobody has claimed them: %v, %v", facts, unreachable)

@@ -114,7 +114,8 @@ func newMigrate(p *Program) *cobra.Command {
 		Short: "Bring the schemas of the shards up to date",
 		Long: `Apply pending migrations to the databases of the topology, and say what was applied to which
 shard. Services that are running go on meanwhile: schemas only go forward, by steps that the
-release before can live with.`,
+release before can live with. A schema that is newer than this binary is left as it is; it is a
+failure only if this binary cannot work with it.`,
 		Example: `  WIGGLE_STORAGE_TOPOLOGY=topology.json wiggle migrate
   WIGGLE_DATABASE_URL=postgres://db/wiggle wiggle migrate --verify`,
 		Args: shell.Args(0, 0, ""),
@@ -180,7 +181,11 @@ func failuresJSON(failed []app.ShardFailure) []shell.ShardError {
 
 func (p *Program) printSchemas(schemas []app.Schema, failed []app.ShardFailure) {
 	for _, m := range schemas {
-		p.printf("shard %d, schema %s: version %d of %d\n", m.Shard, m.Name, m.Version, m.Target)
+		if m.Version > m.Target { // where this binary cannot work with that, it is a failure below
+			p.printf("shard %d, schema %s: version %d, this binary knows %d\n", m.Shard, m.Name, m.Version, m.Target)
+		} else {
+			p.printf("shard %d, schema %s: version %d of %d\n", m.Shard, m.Name, m.Version, m.Target)
+		}
 		for _, name := range m.Applied {
 			p.printf("  applied %s\n", name)
 		}

@@ -66,6 +66,10 @@ type Report struct {
 	Applied, Pending []string
 }
 
+// Newer tells whether the database has migrations that the binary does not know, as in the middle of a rolling upgrade, or after a
+// binary was replaced by the one of the release before.
+func (r Report) Newer() bool { return r.Version > r.Target }
+
 // DriftError says that a migration which was applied is not the one in the binary.
 type DriftError struct {
 	Role, File string
@@ -99,10 +103,10 @@ type SchemaTooNewError struct {
 	Requires, Known int64
 }
 
-// Error names the migration and both versions.
+// Error names the migration and both versions, and says what to do.
 func (e *SchemaTooNewError) Error() string {
-	return fmt.Sprintf("schema %s is too new: migration %s needs a binary that knows migration %04d, this one ends at %04d",
-		e.Role, e.File, e.Requires, e.Known)
+	return fmt.Sprintf("schema %s is too new: migration %s needs a binary that knows migration %04d, this one ends at %04d: "+
+		"run a newer release of Wiggle here; schemas do not go back", e.Role, e.File, e.Requires, e.Known)
 }
 
 var roleName = regexp.MustCompile(`^[a-z][a-z_]{0,30}$`)
@@ -119,6 +123,10 @@ func Migrate(ctx context.Context, pool *Pool, set MigrationSet, mode MigrateMode
 	m := &migrator{pool: pool, set: set, files: files, db: stdlib.OpenDB(*pool.migrationConfig())}
 	defer func() { _ = m.db.Close() }()
 	report, err := m.inspect(ctx)
+	if err == nil && report.Newer() {
+		pool.cfg.Logger.Info("the schema is newer than this binary, which can work with it", slog.String("member", pool.cfg.Name),
+			slog.String("role", set.Role), slog.Int64("version", report.Version), slog.Int64("known", report.Target))
+	}
 	if err != nil || len(report.Pending) == 0 {
 		return report, err
 	}

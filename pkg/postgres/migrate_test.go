@@ -1,8 +1,10 @@
 package postgres_test
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
+	"log/slog"
 	"slices"
 	"strings"
 	"sync"
@@ -94,18 +96,27 @@ func TestMigrationFailureAppliesTheOnesBefore(t *testing.T) {
 
 func TestOlderBinary(t *testing.T) {
 	t.Parallel()
-	pool := pgtest.NewPool(t)
+	var logs bytes.Buffer
+	pool := pgtest.NewPool(t, func(c *postgres.MemberConfig) { c.Logger = slog.New(slog.NewTextHandler(&logs, nil)) })
 	compatible := with(twoFiles, "0003_expand.sql", "create table third ();")
 	breaking := with(compatible, "0004_contract.sql", "-- Why: nobody reads it.\n-- wiggle: requires 0003\ndrop table first;")
 	if _, err := postgres.Migrate(t.Context(), pool, set(breaking), postgres.Apply); err != nil {
 		t.Fatal(err)
 	}
-	if report, err := postgres.Migrate(t.Context(), pool, set(compatible), postgres.Verify); err != nil || report.Version != 4 || report.Target != 3 {
-		t.Errorf("a binary that knows 0003: %+v, %v", report, err)
-	}
-	_, err := postgres.Migrate(t.Context(), pool, set(twoFiles), postgres.Apply)
-	if tooNew, ok := errors.AsType[*postgres.SchemaTooNewError](err); !ok || tooNew.Requires != 3 || tooNew.Known != 2 {
-		t.Errorf("a binary that knows 0002: %v", err)
+	for _, mode := range []postgres.MigrateMode{postgres.Verify, postgres.Apply} {
+		logs.Reset()
+		report, err := postgres.Migrate(t.Context(), pool, set(compatible), mode)
+		if err != nil || report.Version != 4 || report.Target != 3 || !report.Newer() {
+			t.Errorf("a binary that knows 0003: %+v, %v", report, err)
+		}
+		if said := logs.String(); !strings.Contains(said, "newer than this binary") || !strings.Contains(said, "version=4 known=3") {
+			t.Errorf("a binary that knows 0003 logs %q", said)
+		}
+		_, err = postgres.Migrate(t.Context(), pool, set(twoFiles), mode)
+		tooNew, ok := errors.AsType[*postgres.SchemaTooNewError](err)
+		if !ok || tooNew.Requires != 3 || tooNew.Known != 2 || !strings.Contains(err.Error(), "run a newer release") {
+			t.Errorf("a binary that knows 0002: %v", err)
+		}
 	}
 }
 

@@ -46,13 +46,26 @@ func Equip(ctx context.Context, cfg telemetry.Config) (_ Equipment, stop func(co
 	}, stop, nil
 }
 
-// Release is what this binary tells others that it is: the version of its main module.
+// linkedRelease is set by the linker where a build knows what it builds and the binary does not: -X of scripts/image-binaries.
+var linkedRelease string
+
+// Release is what this binary tells others that it is: what it was linked with, else the version of its main module.
 func Release() string {
 	info, ok := debug.ReadBuildInfo()
-	if !ok || info.Main.Version == "" {
-		return "(devel)"
+	if !ok {
+		info = &debug.BuildInfo{}
 	}
-	return info.Main.Version
+	return releaseOf(linkedRelease, info.Main.Version)
+}
+
+func releaseOf(linked, module string) string {
+	switch {
+	case linked != "":
+		return linked
+	case module != "":
+		return module
+	}
+	return "(devel)"
 }
 
 // Wiring is the services of a process, made and not yet running.

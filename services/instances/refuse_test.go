@@ -168,3 +168,32 @@ func TestVerifyAppliesNothing(t *testing.T) {
 		t.Fatalf("a schema that is up to date: %v", err)
 	}
 }
+
+// TestNewerSchema: a process serves a shard whose schema is a newer release's, and refuses one that says that it needs a
+// newer process (SHD-15, OPS-4).
+func TestNewerSchema(t *testing.T) {
+	t.Parallel()
+	url := pgtest.NewDatabase(t)
+	top := describe(t, shard{id: 0, url: url})
+	if err := run(t, top); err != nil {
+		t.Fatal(err)
+	}
+	pool := pgtest.OpenPool(t, url)
+	upgrade := func(statements string) {
+		t.Helper()
+		if _, err := pool.Exec(t.Context(), statements); err != nil {
+			t.Fatal(err)
+		}
+	}
+	upgrade("alter table tokens add column later text")
+	upgrade("insert into wiggle_migrations_instances (version, name, checksum, requires) values (9001, '9001_later.sql', 'x', 0)")
+	verify := func(cfg *instances.Config) { cfg.SchemaVerify = true }
+	for name, err := range map[string]error{"apply": run(t, top), "verify": run(t, top, verify)} {
+		if err != nil {
+			t.Errorf("%s: a schema that only has more: %v", name, err)
+		}
+	}
+	upgrade("insert into wiggle_migrations_instances (version, name, checksum, requires) values (9002, '9002_less.sql', 'x', 9001)")
+	refused(t, run(t, top), "9002_less.sql", "9001", "run a newer release")
+	refused(t, run(t, top, verify), "9002_less.sql", "run a newer release")
+}

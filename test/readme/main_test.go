@@ -41,7 +41,7 @@ func curlMain() int {
 
 // curl makes the call that curl makes, of the arguments that pages use, and returns the answer if it is a good one.
 func curl(ctx context.Context, args []string) ([]byte, error) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, "", http.NoBody)
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "", http.NoBody)
 	if err != nil {
 		return nil, err
 	}
@@ -54,6 +54,7 @@ func curl(ctx context.Context, args []string) ([]byte, error) {
 			req.Header.Set(name, value)
 		case "-d":
 			i++
+			req.Method = http.MethodPost
 			req.Body = io.NopCloser(strings.NewReader(args[i]))
 		default:
 			if req.URL, err = req.URL.Parse(arg); err != nil {
