@@ -164,11 +164,13 @@ func TestClientCertificates(t *testing.T) {
 			rpc.Transport{RequireService: true, ServiceCertificates: true, ServiceKeys: []string{newKey}}, trusting(service, newKey), "service", 0, "",
 		},
 		"both, a certificate": {
-			rpc.Transport{RequireService: true, ServiceCertificates: true, ServiceKeys: []string{newKey}}, trusting(service),
+			rpc.Transport{RequireService: true, ServiceCertificates: true, ServiceKeys: []string{newKey}},
+			trusting(service),
 			"", faults.CodeUnauthenticated, key,
 		},
 		"both, a key": {
-			rpc.Transport{RequireService: true, ServiceCertificates: true, ServiceKeys: []string{newKey}}, trusting(nobody, newKey),
+			rpc.Transport{RequireService: true, ServiceCertificates: true, ServiceKeys: []string{newKey}},
+			trusting(nobody, newKey),
 			"", faults.CodeUnauthenticated, certificate,
 		},
 		"router, a certificate":          {rpc.Transport{ServiceKeys: []string{newKey}}, trusting(service), "stranger", 0, ""},

@@ -17,8 +17,12 @@ func TestIn(t *testing.T) {
 		message proto.Message
 		want    bool
 	}{
-		{&wigglev1.SignInRequest{}, true}, {&wigglev1.ImportAccountsRequest{}, true}, {&wigglev1.CreateKeyResponse{}, true},
-		{&wigglev1.WhoAmIRequest{}, false}, {&wigglev1.StartInstanceRequest{}, false}, {&wigglev1.Payload{}, false},
+		{&wigglev1.SignInRequest{}, true},
+		{&wigglev1.ImportAccountsRequest{}, true},
+		{&wigglev1.CreateKeyResponse{}, true},
+		{&wigglev1.WhoAmIRequest{}, false},
+		{&wigglev1.StartInstanceRequest{}, false},
+		{&wigglev1.Payload{}, false},
 	} {
 		if got := secretfields.In(c.message.ProtoReflect().Descriptor()); got != c.want {
 			t.Errorf("%T: %t", c.message, got)

@@ -11,6 +11,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -310,10 +311,11 @@ func TestDevAuth(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
-	if err := os.Chmod(dir, 0o755); err != nil { //nolint:gosec // as said
+	if err := os.Chmod(dir, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	args := append(strings.Fields(command)[1:], "--data-dir", dir, "--port", "0", "--shards", "1", "--workers", "1", "--durable=false")
+	args := slices.Concat(strings.Fields(command)[1:],
+		[]string{"--data-dir", dir, "--port", "0", "--shards", "1", "--workers", "1", "--durable=false"})
 	url := startServer(t, `Wiggle runs at (\S+)`, nil, args...)
 	password, err := os.ReadFile(filepath.Join(dir, "admin-password"))
 	if err != nil {

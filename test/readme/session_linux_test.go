@@ -71,7 +71,7 @@ func newSession(t *testing.T, environ ...string) *session {
 	t.Cleanup(func() {
 		_ = control.Close() // which ends the shell, if nothing has yet
 		_ = shell.Wait()    // the blocks have told
-		for range s.shown { //nolint:revive // what nobody waits for
+		for range s.shown {
 		}
 		<-read
 		_ = s.terminal.Close()

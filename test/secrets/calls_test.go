@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"slices"
 	"strings"
 
 	"connectrpc.com/connect"
@@ -59,14 +60,9 @@ func (s *stack) bearer(credential string) *clients { return s.as("Bearer " + cre
 
 // handsOut lists the calls whose good answers are for a secret to be told: those answers are not noted.
 func handsOut(path string) bool {
-	for _, procedure := range []string{
+	return slices.Contains([]string{
 		wigglev1connect.AuthServiceSignInProcedure, wigglev1connect.KeyServiceCreateKeyProcedure, wigglev1connect.KeyServiceRotateKeyProcedure,
-	} {
-		if path == procedure {
-			return true
-		}
-	}
-	return false
+	}, path)
 }
 
 // recorder sends a header, and notes headers and bodies of answers as they are read.
@@ -135,16 +131,17 @@ func (s *stack) refused(what string, err error, want faults.Code) {
 	s.Add(Errors, what, fmt.Sprintf("%v %+v %#v", err, err, err))
 }
 
-// post sends a body as it is, as programs without a client do, and returns the answer.
-func (s *stack) post(procedure, body string, headers ...string) *http.Response {
+// post sends a body as it is, as programs without a client do, and returns the answer's status and cookies. Headers are names and
+// values in turn.
+func (s *stack) post(procedure, body string, headers ...string) (status int, cookies []*http.Cookie) {
 	s.Helper()
 	req, err := http.NewRequestWithContext(s.Context(), http.MethodPost, s.router+procedure, strings.NewReader(body))
 	if err != nil {
 		s.Fatal(err)
 	}
 	req.Header.Set("Content-Type", "application/json")
-	for i := 0; i < len(headers); i += 2 {
-		req.Header.Add(headers[i], headers[i+1])
+	for pair := range slices.Chunk(headers, 2) {
+		req.Header.Add(pair[0], pair[1])
 	}
 	res, err := recorder{s, http.DefaultTransport, ""}.RoundTrip(req)
 	if err != nil {
@@ -152,5 +149,5 @@ func (s *stack) post(procedure, body string, headers ...string) *http.Response {
 	}
 	_, _ = io.Copy(io.Discard, res.Body)
 	_ = res.Body.Close()
-	return res
+	return res.StatusCode, res.Cookies()
 }

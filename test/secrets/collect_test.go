@@ -199,7 +199,7 @@ const (
 func freePort(t *testing.T) int {
 	t.Helper()
 	for range portTries {
-		port := firstPort + rand.IntN(lastPort-firstPort) //nolint:gosec // no secret
+		port := firstPort + rand.IntN(lastPort-firstPort)
 		if l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", localhost(port)); err == nil {
 			_ = l.Close()
 			return port

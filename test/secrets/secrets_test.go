@@ -103,8 +103,8 @@ func (s *stack) wrongSignIns() {
 		"a password behind the end":     `{"name":"admin","password":"x"}` + s.Use("a password behind the end", rand.Text()),
 		"a form":                        "name=admin&password=" + s.Use("a password in a form", rand.Text()),
 	} {
-		if res := s.post(signIn, body); res.StatusCode != http.StatusBadRequest {
-			s.Errorf("%s: %s", what, res.Status)
+		if status, _ := s.post(signIn, body); status != http.StatusBadRequest {
+			s.Errorf("%s: status %d", what, status)
 		}
 	}
 	s.post(signIn, "name=admin&password="+s.Use("a password in another form", rand.Text()), "Content-Type", "application/x-www-form-urlencoded")
@@ -287,8 +287,8 @@ func (s *stack) wrongCredentials(key string) {
 		"a cookie of another site": {"Cookie", "wiggle_session=" + key, "Origin", "http://evil.example"},
 		"another service key":      {"Wiggle-Service-Key", s.Use("another service key", rand.Text()+rand.Text())},
 	} {
-		if res := s.post(who, "{}", headers...); res.StatusCode != http.StatusUnauthorized {
-			s.Errorf("%s: %s", what, res.Status)
+		if status, _ := s.post(who, "{}", headers...); status != http.StatusUnauthorized {
+			s.Errorf("%s: status %d", what, status)
 		}
 	}
 	// What stands in a URL is in logs of proxies; ours do not take it, and do not repeat it.
@@ -311,17 +311,17 @@ func (s *stack) cookies() {
 	s.Helper()
 	body := fmt.Sprintf(`{"name":%q,"password":%s,"cookie":true}`, adminName, quoted(s.adminWord))
 	own := []string{"Origin", s.router, "Wiggle-Csrf", "1"}
-	res := s.post(wigglev1connect.AuthServiceSignInProcedure, body, own...)
-	if res.StatusCode != http.StatusOK || len(res.Cookies()) != 1 {
-		s.Fatalf("a browser's sign-in: %s, %d cookies", res.Status, len(res.Cookies()))
+	status, cookies := s.post(wigglev1connect.AuthServiceSignInProcedure, body, own...)
+	if status != http.StatusOK || len(cookies) != 1 {
+		s.Fatalf("a browser's sign-in: status %d, %d cookies", status, len(cookies))
 	}
-	cookie := s.Use("a browser's session", res.Cookies()[0].Value)
+	cookie := s.Use("a browser's session", cookies[0].Value)
 	own = append(own, "Cookie", "wiggle_session="+cookie)
 	for _, procedure := range []string{
 		wigglev1connect.AuthServiceWhoAmIProcedure, wigglev1connect.AuthServiceListSessionsProcedure, wigglev1connect.AuthServiceSignOutProcedure,
 	} {
-		if res := s.post(procedure, "{}", own...); res.StatusCode != http.StatusOK {
-			s.Errorf("%s with a cookie: %s", procedure, res.Status)
+		if status, _ := s.post(procedure, "{}", own...); status != http.StatusOK {
+			s.Errorf("%s with a cookie: status %d", procedure, status)
 		}
 	}
 }

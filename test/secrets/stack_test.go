@@ -104,7 +104,7 @@ func startStack(t *testing.T) *stack {
 	}
 	t.Cleanup(func() { _ = os.RemoveAll(s.dir) })
 	t.Cleanup(http.DefaultClient.CloseIdleConnections)
-	if err := os.Chmod(s.dir, 0o755); err != nil { //nolint:gosec // data below is 0700
+	if err := os.Chmod(s.dir, 0o755); err != nil {
 		t.Fatal(err)
 	}
 	s.startPostgres()
@@ -139,7 +139,7 @@ func (s *stack) startPostgres() {
 	s.Helper()
 	rules := filepath.Join(s.dir, "hba.conf")
 	text := "local all postgres trust\nhost all all 127.0.0.1/32 scram-sha-256\n"
-	if err := os.WriteFile(rules, []byte(text), 0o644); err != nil { //nolint:gosec // PostgreSQL's account reads it
+	if err := os.WriteFile(rules, []byte(text), 0o644); err != nil {
 		s.Fatal(err)
 	}
 	cfg := devstack.ServerConfig{

@@ -91,7 +91,7 @@ func (p *program) followAudit(cmd *cobra.Command, f *auditFlags) error {
 // unlessDone is the error, or none if it was told to stop.
 func unlessDone(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
-		return nil
+		return nil //nolint:nilerr // as said
 	}
 	return err
 }
@@ -178,7 +178,7 @@ func (w *follower) show(e *wigglev1.AuditEntry) error {
 	if e.GetAllowed() {
 		allowed = "allowed"
 	}
-	_, err := fmt.Fprintf(w.Out(), "%s  %s  %s  %s  %s  %s  %s\n", w.when(e.GetAt()), allowed, orDash(e.GetPrincipal()), orDash(e.GetAddress()),
-		orDash(e.GetAction()), orDash(e.GetTarget()), orDash(e.GetDetail()))
+	_, err := fmt.Fprintf(w.Out(), "%s  %s  %s  %s  %s  %s  %s\n", w.when(e.GetAt()), allowed, orDash(e.GetPrincipal()),
+		orDash(e.GetAddress()), orDash(e.GetAction()), orDash(e.GetTarget()), orDash(e.GetDetail()))
 	return err
 }

@@ -32,7 +32,7 @@ type auditLog struct {
 func (l *auditLog) list(req *wigglev1.ListAuditEntriesRequest) (*wigglev1.ListAuditEntriesResponse, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	before := l.entries + 1
+	var before int64
 	if req.GetPageToken() == "" {
 		l.looks++
 		l.entries += l.grow[l.looks]
