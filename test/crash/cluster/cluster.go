@@ -229,16 +229,16 @@ func shardsOf(cfg Config) []shard {
 	for i := range cfg.Shards {
 		all = append(all, shard{i, topology.Roles{topology.RoleInstances}})
 	}
-	home := &all[0]
-	home.roles = append(home.roles, topology.RoleHome)
+	home := topology.Roles{topology.RoleInstances, topology.RoleHome}
 	if cfg.Search {
 		all = append(all, shard{SearchShard, topology.Roles{topology.RoleSearch}})
 	}
 	if cfg.Auth > 0 {
 		all = append(all, shard{AuthShard, topology.Roles{topology.RoleAuth}})
 	} else {
-		home.roles = append(home.roles, topology.RoleAuth)
+		home = append(home, topology.RoleAuth)
 	}
+	all[0].roles = home
 	return all
 }
 
