@@ -6,7 +6,8 @@
 // millisecond, so a timer needs no scan. What no process remembers (it was set by
 // one that is gone, or by one that had too many) is found by whoever holds the
 // shard's sweep lease, a row with a term: it asks the shard at each tick for the
-// next time that anything is due and reads a page of it. Wakes and expiries are
+// next time that anything is due and reads a page of it. Who gains the lease does
+// so at once, as the holder before may be gone with what it remembered. Wakes and expiries are
 // checked by the machine under the instance's lock, so it does no harm that two
 // processes know of the same timer.
 //

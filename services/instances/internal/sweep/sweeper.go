@@ -152,9 +152,9 @@ func (w *Sweeper) Run(ctx context.Context) error {
 	return nil
 }
 
-// leave ends the sweep lease, so that nobody has to wait for its term to end.
+// leave ends the sweep lease, so that nobody has to wait for its term to end. A tick that failed may have got it all the same.
 func (w *Sweeper) leave(ctx context.Context) {
-	if !w.holds.Load() {
+	if !w.holds.Load() && !w.failed {
 		return
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), leaveTime)
@@ -278,10 +278,13 @@ func (w *Sweeper) tick(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("look at the shard: %w", err)
 	}
-	w.holds.Store(t.Holder)
+	held := w.holds.Swap(t.Holder)
 	w.shard.Saw(t.Now)
 	pause := TickEvery - time.Duration(rand.Int64N(int64(TickEvery/8))) //nolint:gosec // jitter
 	w.after(pause)
+	if t.Holder && !held && !look {
+		w.lookAt = began // whoever had the lease before may have gone with timers that it alone remembered
+	}
 	until := w.nextLook(look, began, pause)
 	for _, key := range t.Ready {
 		w.shard.Ready(key)

@@ -2,6 +2,7 @@ package sweep_test
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"sync"
 	"testing"
@@ -41,10 +42,11 @@ type process struct {
 	stop func()
 }
 
-// counted counts ticks, and makes looks take a while.
+// counted counts ticks, makes looks take a while, and loses answers.
 type counted struct {
 	store.Store
 	takes time.Duration
+	lost  bool
 
 	mu    sync.Mutex
 	ticks int
@@ -54,7 +56,7 @@ type counted struct {
 func (c *counted) Tick(ctx context.Context, holder string, term time.Duration, look bool) (store.Tick, error) {
 	c.mu.Lock()
 	c.ticks++
-	takes := c.takes
+	takes, lost := c.takes, c.lost
 	if look {
 		c.looks += takes
 	}
@@ -62,7 +64,11 @@ func (c *counted) Tick(ctx context.Context, holder string, term time.Duration, l
 	if look && takes > 0 {
 		<-time.After(takes) // by the time of the bubble
 	}
-	return c.Store.Tick(ctx, holder, term, look)
+	tick, err := c.Store.Tick(ctx, holder, term, look)
+	if lost && err == nil {
+		err = errors.New("the answer is lost")
+	}
+	return tick, err
 }
 
 // inBubble gives a test a shard in memory that goes by the bubble's time.
@@ -152,6 +158,28 @@ func TestTimersOfADeadProcess(t *testing.T) {
 	})
 }
 
+// TestWhoGainsTheLeaseLooks: however long looks take, and however late the next one would be, who gets the sweep lease looks for
+// timers that the holder before had in memory (ENG-19).
+func TestWhoGainsTheLeaseLooks(t *testing.T) {
+	inBubble(t, func(t *testing.T, st *counted, start func(string) *process) {
+		st.takes = 20 * time.Minute
+		first := start("one")
+		<-time.After(time.Minute) // by the time of the bubble, as all below
+		second := start("two")
+		<-time.After(time.Hour) // both have looked, and will look again in more than half a day
+		begin(t, first)
+		begun := time.Now()
+		<-time.After(10 * time.Minute)
+		first.stop()
+		if c := claim(second, 2*time.Hour); len(c) != 1 {
+			t.Fatalf("claimed %d tasks", len(c))
+		}
+		if late := time.Since(begun) - time.Hour; late < -time.Second || late > 20*time.Millisecond {
+			t.Fatalf("the timer fired %s late", late)
+		}
+	})
+}
+
 // TestSweepLeaseIsLeft: a process that stops leaves the lease to others, who need
 // not wait for its term to end.
 func TestSweepLeaseIsLeft(t *testing.T) {
@@ -163,6 +191,22 @@ func TestSweepLeaseIsLeft(t *testing.T) {
 		}
 		first.stop()
 		if tick, err := st.Tick(t.Context(), "two", sweep.Term, true); err != nil || !tick.Holder {
+			t.Fatalf("after it has stopped: %+v, %v", tick, err)
+		}
+	})
+}
+
+// TestUnknownSweepLeaseIsLeft: a process that does not know that it has got the lease, as the answer was lost, leaves it too.
+func TestUnknownSweepLeaseIsLeft(t *testing.T) {
+	inBubble(t, func(t *testing.T, st *counted, start func(string) *process) {
+		st.lost = true
+		first := start("one")
+		synctest.Wait()
+		if tick, err := st.Store.Tick(t.Context(), "two", sweep.Term, true); err != nil || tick.Holder {
+			t.Fatalf("while the first process runs: %+v, %v", tick, err)
+		}
+		first.stop()
+		if tick, err := st.Store.Tick(t.Context(), "two", sweep.Term, true); err != nil || !tick.Holder {
 			t.Fatalf("after it has stopped: %+v, %v", tick, err)
 		}
 	})
