@@ -325,6 +325,7 @@ func TestDevAuth(t *testing.T) {
 	s := newSession(t, "WIGGLE_SERVER="+url)
 	s.refused("6", "wiggle whoami", "wiggle login")
 	shows(t, s.run(login, answer{"password: ", string(password) + "\n", true}), "signed in at "+url+" as admin")
+	s.run("until wiggle audit --denied | grep -q WhoAmI; do :; done") // routers bring what they denied in a moment
 	shows(t, s.run(rest), "\nwgk_", "instance.start:orders/refund*", "/wiggle.v1.AuthService/WhoAmI")
 	shows(t, s.run("wiggle keys list"), "shop-worker", "worker")
 }
