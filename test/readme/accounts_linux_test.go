@@ -4,8 +4,8 @@ import (
 	"bufio"
 	"context"
 	"encoding/json"
+	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -18,6 +18,7 @@ import (
 
 	"github.com/wiggle-run/wiggle/internal/pgtest"
 	"github.com/wiggle-run/wiggle/test/pages"
+	"github.com/wiggle-run/wiggle/test/ports"
 )
 
 const (
@@ -73,12 +74,11 @@ func startServer(t *testing.T, pattern string, environ []string, args ...string)
 
 func freeAddress(t *testing.T) string {
 	t.Helper()
-	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	free, err := ports.Free(1)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer func() { _ = l.Close() }()
-	return l.Addr().String()
+	return fmt.Sprintf("127.0.0.1:%d", free[0])
 }
 
 // awaitReady waits until a server has all it needs.

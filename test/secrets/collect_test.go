@@ -4,8 +4,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"math/rand/v2"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -17,6 +15,8 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/nats-io/nats.go"
+
+	"github.com/wiggle-run/wiggle/test/ports"
 )
 
 const (
@@ -189,24 +189,14 @@ func readFile(t *testing.T, s *Search, kind Kind, path string) {
 	s.Add(kind, filepath.Base(path), string(text))
 }
 
-// Ports are taken from below what systems give to outgoing connections, which could take that of a service while it is away.
-const (
-	firstPort, lastPort = 21_000, 31_000
-	portTries           = 100
-)
-
 // freePort is one of this machine where nobody listens.
 func freePort(t *testing.T) int {
 	t.Helper()
-	for range portTries {
-		port := firstPort + rand.IntN(lastPort-firstPort)
-		if l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", localhost(port)); err == nil {
-			_ = l.Close()
-			return port
-		}
+	free, err := ports.Free(1)
+	if err != nil {
+		t.Fatal(err)
 	}
-	t.Fatal("no free port on 127.0.0.1")
-	return 0
+	return free[0]
 }
 
 func localhost(port int) string { return fmt.Sprintf("127.0.0.1:%d", port) }

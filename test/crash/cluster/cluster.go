@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/wiggle-run/wiggle/pkg/topology"
+	"github.com/wiggle-run/wiggle/test/ports"
 )
 
 const (
@@ -102,21 +103,21 @@ func Start(ctx context.Context, cfg Config) (*Cluster, error) {
 func (c *Cluster) start(ctx context.Context, cfg Config) error {
 	shards := shardsOf(cfg)
 	routers := max(cfg.Routers, 1)
-	ports, err := choosePorts(len(shards) + routers + cfg.Processes + cfg.Leaders + cfg.Auth + 2)
+	free, err := ports.Free(len(shards) + routers + cfg.Processes + cfg.Leaders + cfg.Auth + 2)
 	if err != nil {
 		return err
 	}
-	doc, err := c.startDatabases(ctx, cfg, shards, ports)
+	doc, err := c.startDatabases(ctx, cfg, shards, free)
 	if err != nil {
 		return err
 	}
 	if c.Topology, err = parse(doc); err != nil {
 		return err
 	}
-	ports = ports[len(shards):]
+	free = free[len(shards):]
 	address := func() string {
-		port := ports[0]
-		ports = ports[1:]
+		port := free[0]
+		free = free[1:]
 		return "127.0.0.1:" + strconv.Itoa(port)
 	}
 	routerConfig := serviceConfig{Topology: doc, Key: c.key, AuthCache: cfg.AuthCache, AuthGrace: cfg.AuthGrace}

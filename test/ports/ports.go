@@ -1,4 +1,5 @@
-package cluster
+// Package ports finds ports for servers that go away and come back on the same one.
+package ports
 
 import (
 	"errors"
@@ -16,8 +17,8 @@ const (
 	portTries = 1_000
 )
 
-// choosePorts finds ports that are free now.
-func choosePorts(n int) ([]int, error) {
+// Free finds n ports on 127.0.0.1 that are free now.
+func Free(n int) ([]int, error) {
 	ports := make([]int, 0, n)
 	for range portTries {
 		if len(ports) == n {
