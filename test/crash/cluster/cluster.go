@@ -37,9 +37,8 @@ type Config struct {
 	Search bool
 	// Auth is how many auth processes there are, which have a shard of their own. 0: callers are not checked.
 	Auth int
-	// AuthCache is how long routers count a caller as known without asking again, AuthGrace how long while no auth process
-	// answers. 0: the router's defaults.
-	AuthCache, AuthGrace time.Duration
+	// AuthCache is how long routers count a caller as known without asking again. 0: the router's default.
+	AuthCache time.Duration
 }
 
 // The numbers of the shards that have no instances.
@@ -120,7 +119,7 @@ func (c *Cluster) start(ctx context.Context, cfg Config) error {
 		free = free[1:]
 		return "127.0.0.1:" + strconv.Itoa(port)
 	}
-	routerConfig := serviceConfig{Topology: doc, Key: c.key, AuthCache: cfg.AuthCache, AuthGrace: cfg.AuthGrace}
+	routerConfig := serviceConfig{Topology: doc, Key: c.key, AuthCache: cfg.AuthCache}
 	addresses := make([]string, routers)
 	for i := range addresses {
 		addresses[i] = address()

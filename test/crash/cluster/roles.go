@@ -112,7 +112,6 @@ type serviceConfig struct {
 	NATS []string `json:"nats,omitempty"`
 	// For the router, where there are auth processes.
 	AuthCache time.Duration `json:"auth_cache,omitempty"`
-	AuthGrace time.Duration `json:"auth_grace,omitempty"`
 	// For auth.
 	AdminPassword string `json:"admin_password,omitempty"`
 	// Key is by what the services know each other.
@@ -174,7 +173,7 @@ func runRouter(ctx context.Context, config []byte, log *slog.Logger) error {
 		return err
 	}
 	r, err := router.New(router.Config{
-		AuthOff: len(c.Auth) == 0, AuthURLs: c.Auth, AuthCache: c.AuthCache, AuthGrace: c.AuthGrace, NATS: bus.Config{URLs: c.NATS},
+		AuthOff: len(c.Auth) == 0, AuthURLs: c.Auth, AuthCache: c.AuthCache, NATS: bus.Config{URLs: c.NATS},
 		Topology: top, InstancesURLs: c.Instances, LeaderURLs: c.Leaders, SearchURLs: c.Search,
 		Listener: listener, Transport: rpc.Transport{ServiceKeys: []string{c.Key}}, Grace: grace, Release: "test", Logger: log,
 	})
