@@ -3,7 +3,6 @@ package rpc
 import (
 	"sync"
 
-	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
 	"google.golang.org/protobuf/reflect/protoregistry"
 
@@ -18,8 +17,7 @@ var knownActions = sync.OnceValue(func() policy.Actions {
 		for i := range file.Services().Len() {
 			methods := file.Services().Get(i).Methods()
 			for j := range methods.Len() {
-				p, _ := proto.GetExtension(methods.Get(j).Options(), wigglev1.E_Permission).(*wigglev1.Permission)
-				if p.GetAction() != "" {
+				if p := permissionOf(methods.Get(j)); p.GetAction() != "" {
 					actions[p.GetAction()] = actions[p.GetAction()] || p.GetScope() != wigglev1.Scope_SCOPE_UNSPECIFIED
 				}
 			}

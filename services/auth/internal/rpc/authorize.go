@@ -41,8 +41,8 @@ func authorize(ctx context.Context, spec connect.Spec) error {
 	if !ok || spec.IsClient {
 		return nil // health and reflection
 	}
-	needs, ok := proto.GetExtension(method.Options(), wigglev1.E_Permission).(*wigglev1.Permission)
-	if !ok || needs == nil {
+	needs := permissionOf(method)
+	if needs == nil {
 		return nil // what only services call
 	}
 	if needs.GetAccess() == wigglev1.Access_ACCESS_ANYONE {
@@ -56,4 +56,10 @@ func authorize(ctx context.Context, spec connect.Spec) error {
 		return nil
 	}
 	return faults.PermissionDenied(needs.GetAction(), who.String())
+}
+
+// permissionOf is what a call needs by its schema; nil for what only services call.
+func permissionOf(method protoreflect.MethodDescriptor) *wigglev1.Permission {
+	p, _ := proto.GetExtension(method.Options(), wigglev1.E_Permission).(*wigglev1.Permission)
+	return p
 }
