@@ -291,7 +291,8 @@ func (s *stack) wiggle(c command, args ...string) (stdout string) {
 	if c.alone {
 		environ = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + s.dir, "WIGGLE_SERVER=" + s.router}
 	}
-	cmd.Env = append(slices.Clip(environ), c.environ...)
+	// With the race detector a program waits a second before it ends; there are many here.
+	cmd.Env = append(append(slices.Clip(environ), "GORACE=atexit_sleep_ms=0"), c.environ...)
 	var out, errs bytes.Buffer
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = strings.NewReader(c.stdin), &out, &errs
 	err := cmd.Run()
