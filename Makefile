@@ -25,8 +25,14 @@ BENCHFLAGS   ?=
 CRASH_KILLS  ?= 50
 N            ?= 1000
 
-# One throwaway PostgreSQL for the command that follows; it is found on the machine or installed.
-WITH_POSTGRES := go run ./internal/pgtest/cmd/pgtestd --
+# One throwaway PostgreSQL for the command that follows; it is found on the machine or installed. Beside tests under the
+# race detector it is built with it too, because then their builds are its builds.
+WITH_POSTGRES = go run $(1) ./internal/pgtest/cmd/pgtestd --
+
+# Tests that mostly wait come first, so that others build and run meanwhile.
+PATIENT := ./test/trouble ./test/crash ./test/secrets
+# A program under the race detector waits a second before it ends, for races of that second; tests end hundreds of them.
+export GORACE ?= atexit_sleep_ms=0
 
 .PHONY: help
 help: ## List the targets
@@ -52,17 +58,17 @@ build: ## Build the commands into .build/bin
 
 .PHONY: test
 test: deps ## Run every test of every module with the race detector, on a throwaway PostgreSQL
-	@$(WITH_POSTGRES) go test $(RACE) -timeout $(TEST_TIMEOUT) $(TESTFLAGS) $(PACKAGES)
+	@$(call WITH_POSTGRES,$(RACE)) go test $(RACE) -vet=off -timeout $(TEST_TIMEOUT) $(TESTFLAGS) $(PATIENT) $(PACKAGES)
 
 .PHONY: test-short
 test-short: ## Run the quick tests: no race detector, nothing that kills processes
-	@$(WITH_POSTGRES) go test -short -timeout $(TEST_TIMEOUT) $(TESTFLAGS) \
+	@$(call WITH_POSTGRES) go test -short -timeout $(TEST_TIMEOUT) $(TESTFLAGS) \
 		$$(go list $(PACKAGES) | grep -v -e '/test/crash$$' -e '/test/trouble$$' -e '/test/secrets$$')
 
 .PHONY: test-pgbouncer
 test-pgbouncer: deps ## Run what needs PgBouncer, which is installed if it is missing
 	@sh scripts/ensure-deps pgbouncer
-	@$(WITH_POSTGRES) go test $(RACE) -tags pgbouncer -timeout $(TEST_TIMEOUT) $(TESTFLAGS) -run PgBouncer ./pkg/postgres
+	@$(call WITH_POSTGRES,$(RACE)) go test $(RACE) -tags pgbouncer -timeout $(TEST_TIMEOUT) $(TESTFLAGS) -run PgBouncer ./pkg/postgres
 
 .PHONY: readme
 readme: $(BIN)/.tools ## Do what the README, docs/accounts.md and docs/upgrades.md say, and see that it comes out so
@@ -75,7 +81,7 @@ test-clients: deps $(BIN)/.tools ## Run the client in TypeScript and the command
 
 .PHONY: conformance
 conformance: ## Run the conformance suite in every configuration, without the race detector
-	@$(WITH_POSTGRES) sh scripts/conformance
+	@$(call WITH_POSTGRES) sh scripts/conformance
 
 .PHONY: crash
 crash: ## Kill processes and databases CRASH_KILLS=50 times under load (the long form)
@@ -97,7 +103,7 @@ fuzz: ## Fuzz every Fuzz function of every module for FUZZTIME=60s each
 
 .PHONY: bench
 bench: $(BIN)/.tools ## Run the micro benchmarks and compare with the commit before
-	@$(WITH_POSTGRES) env BENCH='$(BENCH)' BENCHCOUNT=$(BENCHCOUNT) BENCHSTAT=$(BIN)/benchstat sh scripts/bench
+	@$(call WITH_POSTGRES) env BENCH='$(BENCH)' BENCHCOUNT=$(BENCHCOUNT) BENCHSTAT=$(BIN)/benchstat sh scripts/bench
 
 # The scenarios of wiggle bench. A program that was built, not go run, which would be one process more.
 SCENARIOS := $(addprefix bench-,limit chain one light fanout chain400 timers idle backlog payload overload soak)

@@ -15,6 +15,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -294,7 +295,7 @@ func (s *stack) wiggle(c command, args ...string) (stdout string) {
 	// With the race detector a program waits a second before it ends; there are many here.
 	cmd.Env = append(append(slices.Clip(environ), "GORACE=atexit_sleep_ms=0"), c.environ...)
 	var out, errs bytes.Buffer
-	cmd.Stdin, cmd.Stdout, cmd.Stderr = strings.NewReader(c.stdin), &out, &errs
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = &typing{s: s, text: strings.NewReader(c.stdin)}, &out, &errs
 	err := cmd.Run()
 	s.Add(Outputs, "wiggle "+args[0], errs.String())
 	if _, ended := errors.AsType[*exec.ExitError](err); err != nil && !ended || (err != nil) != c.fails {
@@ -304,6 +305,19 @@ func (s *stack) wiggle(c command, args ...string) (stdout string) {
 		s.Errorf("wiggle %s says none of %q:\n%s", args[0], c.says, errs.String())
 	}
 	return out.String()
+}
+
+// typing is what is typed into a command: not before the command was seen in the list of processes, where the look of every
+// lookEvery may miss one that ends soon.
+type typing struct {
+	s    *stack
+	text *strings.Reader
+	once sync.Once
+}
+
+func (t *typing) Read(p []byte) (int, error) {
+	t.once.Do(func() { listProcesses(t.s.Search) })
+	return t.text.Read(p)
 }
 
 // see is wiggle for commands whose output tells no secret.
