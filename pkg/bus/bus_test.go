@@ -378,10 +378,9 @@ func TestFollow(t *testing.T) {
 	if _, err := b.js.Publish(t.Context(), SubjectRoot+".foreign", []byte("x")); err != nil {
 		t.Fatal(err)
 	}
-	until(t, "four wait", func() bool { // the server counts a moment later
-		pending, err := one.Pending(t.Context())
-		return err == nil && pending == 4
-	})
+	if pending, err := one.Pending(t.Context()); err != nil || pending != 4 {
+		t.Fatalf("%d wait, %v, want 4", pending, err)
+	}
 	began := time.Now()
 	got, err := one.Fetch(t.Context(), 2, time.Minute)
 	if err != nil || len(got) != 2 || got[0].Attempt != 1 {
@@ -419,6 +418,49 @@ func TestFollow(t *testing.T) {
 	publish(t, b, events(0, 4, 4))
 	if got := <-woken; len(got) != 1 || got[0].Seq != 4 {
 		t.Errorf("woken by %+v", got)
+	}
+}
+
+// TestPending: what is stored waits from that moment on, though the server counts for its consumers later.
+func TestPending(t *testing.T) {
+	t.Parallel()
+	b := open(t, startNATS(t).URL())
+	f := b.Follow("g")
+	if _, err := f.Pending(t.Context()); err == nil {
+		t.Error("something waits for a group that never was there")
+	}
+	for i := range 100 { // the more of them, the later it has counted
+		if _, err := b.Follow(fmt.Sprint("other", i)).Fetch(t.Context(), 1, 0); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := f.Fetch(t.Context(), 1, 0); err != nil {
+		t.Fatal(err)
+	}
+	const size = 100
+	waiting := func(want int64) {
+		t.Helper()
+		if n, err := f.Pending(t.Context()); err != nil || n != want {
+			t.Fatalf("%d wait, %v, want %d", n, err, want)
+		}
+	}
+	for round := range 10 {
+		publish(t, b, events(0, round*size+1, (round+1)*size))
+		waiting(size)
+		got, err := f.Fetch(t.Context(), size, time.Minute)
+		if err != nil || len(got) != size {
+			t.Fatalf("got %d, %v", len(got), err)
+		}
+		waiting(size)
+		for i, d := range got {
+			if err := d.msg.DoubleAck(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			if i == size/2-1 {
+				waiting(size / 2)
+			}
+		}
+		waiting(0)
 	}
 }
 

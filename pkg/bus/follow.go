@@ -107,16 +107,26 @@ func (f *Follower) fetch(ctx context.Context, request func() (jetstream.MessageB
 	return nil, unavailable(ctx, "fetch events", err)
 }
 
-// Pending is how many events wait for the group, those in hand included.
+// Pending is how many events wait for the group, those in hand included: at least those that were stored when it was called.
+// Events that the stream has given up before the group came to them may be counted too.
 func (f *Follower) Pending(ctx context.Context) (int64, error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	consumer, err := f.bus.js.Consumer(ctx, StreamName, f.name)
+	// The consumer's own count learns of an event a moment after it was stored, so the stream's end is asked for, and before.
+	stream, err := f.bus.js.Stream(ctx, StreamName)
+	if err != nil {
+		return 0, unavailable(ctx, "look at the stream", err)
+	}
+	consumer, err := stream.Consumer(ctx, f.name)
 	if err != nil {
 		return 0, unavailable(ctx, "look at the consumer", err)
 	}
-	info := consumer.CachedInfo()
-	return int64(info.NumPending) + int64(info.NumAckPending), nil //nolint:gosec // counts
+	info, last := consumer.CachedInfo(), stream.CachedInfo().State.LastSeq
+	undelivered := info.NumPending
+	if delivered := info.Delivered.Stream; last > delivered {
+		undelivered = max(undelivered, last-delivered)
+	}
+	return int64(undelivered) + int64(info.NumAckPending), nil //nolint:gosec // counts
 }
 
 func (f *Follower) open(ctx context.Context) error {

@@ -66,11 +66,11 @@ func (p *Process) Start() error {
 	}
 	cmd := exec.Command(self) //nolint:noctx,gosec // ended by Kill and Stop; it is this program
 	cmd.Env = append(os.Environ(), envRole+"="+p.role, envConfig+"="+p.config, "GOTRACEBACK=all")
+	race := "halt_on_error=1"
 	if p.role == roleNATS {
-		cmd.Env = append(cmd.Env, "GORACE=exitcode=0") // what is not ours to mend is told in its log
-	} else {
-		cmd.Env = append(cmd.Env, "GORACE=halt_on_error=1")
+		race = "exitcode=0" // what is not ours to mend is told in its log
 	}
+	cmd.Env = append(cmd.Env, "GORACE=atexit_sleep_ms=0 "+race) // a stop does not wait for races of the second after it
 	cmd.Stdout, cmd.Stderr = log, log
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	tie(cmd.SysProcAttr)
