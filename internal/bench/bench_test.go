@@ -106,7 +106,7 @@ func TestScenarios(t *testing.T) { //nolint:tparallel // its scenarios share a c
 		change   func(o *Options)
 		check    func(t *testing.T, r *Result)
 	}{
-		{"chain", func(o *Options) { o.InFlight, o.Duration, o.Warmup = []int{5, 10}, 3*time.Second, time.Second }, func(t *testing.T, r *Result) {
+		{"chain", func(o *Options) { o.InFlight, o.Duration, o.Warmup = []int{5, 10}, 1500*time.Millisecond, 500*time.Millisecond }, func(t *testing.T, r *Result) {
 			if len(r.Runs) != 2 || r.StepsPerSecond < r.Runs[0].StepsPerSecond || r.StepsPerSecond < r.Runs[1].StepsPerSecond {
 				t.Errorf("the best of two points is not reported: %v of %+v", r.StepsPerSecond, r.Runs)
 			}
@@ -125,7 +125,7 @@ func TestScenarios(t *testing.T) { //nolint:tparallel // its scenarios share a c
 				t.Errorf("steps are not reported together: %+v", r.Tables)
 			}
 		}},
-		{"one", func(o *Options) { o.InFlight, o.Repeat, o.Duration = []int{10}, 2, 2*time.Second }, func(t *testing.T, r *Result) {
+		{"one", func(o *Options) { o.InFlight, o.Repeat = []int{10}, 2 }, func(t *testing.T, r *Result) {
 			if len(r.Runs) != 1 || len(r.Settings.Spread) != 1 {
 				t.Errorf("%+v", r)
 			}
@@ -157,7 +157,7 @@ func TestScenarios(t *testing.T) { //nolint:tparallel // its scenarios share a c
 				t.Errorf("%+v", r.Run)
 			}
 		}},
-		{"overload", func(o *Options) { o.InFlight, o.Duration, o.Times = []int{50}, 2*time.Second, 5 }, func(t *testing.T, r *Result) {
+		{"overload", func(o *Options) { o.InFlight, o.Duration, o.Times = []int{50}, time.Second, 3 }, func(t *testing.T, r *Result) {
 			d := r.Details
 			if d["accepted"] <= 0 || d["offered_per_second"] < d["accepted_per_second"] || d["refused_untyped"] != 0 ||
 				d["peak_steps_per_second"] <= 0 || d["completed_ratio_to_peak"] <= 0 || d["memory_most_instances_mib"] <= 0 {

@@ -11,7 +11,7 @@ import (
 
 const (
 	// ackWait is how long a follower may take for an event before it is delivered again.
-	ackWait = time.Minute
+	ackWait = 30 * time.Second
 	// maxAckPending is how many events a group of followers may have in hand.
 	maxAckPending = 10_000
 	// leastWait is what the client can wait for at least.
@@ -19,7 +19,7 @@ const (
 )
 
 // Follower reads the stream as one of a group that shares it: each event goes to one of them, and again to one of them if
-// it is not acknowledged within a minute. A Follower is for one goroutine; acknowledging is for any.
+// it is not acknowledged within half a minute. A Follower is for one goroutine; acknowledging is for any.
 type Follower struct {
 	bus      *Bus
 	name     string

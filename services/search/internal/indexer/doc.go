@@ -18,5 +18,5 @@
 // Events are taken in batches; of an instance that several of them are about it is read once, at the highest revision. One
 // that cannot be read or written holds up no other. Order does not matter: a document is what the instance is when it is
 // read, and an older one never replaces a newer one. Nothing is acknowledged before it is committed, so a process that is
-// killed loses nothing; its events are delivered again within a minute.
+// killed loses nothing; its events are delivered again within half a minute.
 package indexer
