@@ -126,9 +126,8 @@ lint: $(BIN)/.tools $(BIN)/.lint .build/protovalidate/.copied ## Run golangci-li
 	@BUF=$(BIN)/buf sh scripts/buf-breaking
 
 .PHONY: fmt
-fmt: $(BIN)/.tools $(BIN)/.lint .build/protovalidate/.copied ## Format Go and proto files
+fmt: $(BIN)/.lint ## Format Go files
 	@$(BIN)/golangci-lint fmt $(MODULES)
-	@$(BIN)/buf format --write proto
 
 .PHONY: generate
 generate: $(BIN)/.tools $(BIN)/.sqlc .build/protovalidate/.copied ## Generate Go from protos and SQL, and pages from the code

@@ -106,7 +106,9 @@ func TestScenarios(t *testing.T) { //nolint:tparallel // its scenarios share a c
 		change   func(o *Options)
 		check    func(t *testing.T, r *Result)
 	}{
-		{"chain", func(o *Options) { o.InFlight, o.Duration, o.Warmup = []int{5, 10}, 1500*time.Millisecond, 500*time.Millisecond }, func(t *testing.T, r *Result) {
+		{"chain", func(o *Options) {
+			o.InFlight, o.Duration, o.Warmup = []int{5, 10}, 1500*time.Millisecond, 500*time.Millisecond
+		}, func(t *testing.T, r *Result) {
 			if len(r.Runs) != 2 || r.StepsPerSecond < r.Runs[0].StepsPerSecond || r.StepsPerSecond < r.Runs[1].StepsPerSecond {
 				t.Errorf("the best of two points is not reported: %v of %+v", r.StepsPerSecond, r.Runs)
 			}
