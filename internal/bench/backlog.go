@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/http"
 	"slices"
 	"time"
 
@@ -25,7 +24,7 @@ const (
 
 // runBacklog times claims while few tokens are ready and while many are, and then has workers run all.
 func runBacklog(ctx context.Context, b *bench, p point) (Run, error) {
-	c := &claimer{bench: b, client: wigglev1connect.NewWorkerServiceClient(http.DefaultClient, b.URL)}
+	c := &claimer{bench: b, client: wigglev1connect.NewWorkerServiceClient(b.client.Generated())}
 	n := min(claims, (b.opts.Count+1)/2)
 	load := workload{workflow: steps.ChainName(1), input: steps.Payload(p.payloadBytes), steps: 1}
 	few := newGenerator(b, load)

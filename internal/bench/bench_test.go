@@ -21,6 +21,7 @@ import (
 	"github.com/wiggle-run/wiggle/internal/bench/steps"
 	"github.com/wiggle-run/wiggle/internal/pgtest"
 	"github.com/wiggle-run/wiggle/pkg/lifecycle"
+	"github.com/wiggle-run/wiggle/services/auth"
 	"github.com/wiggle-run/wiggle/services/instances"
 	"github.com/wiggle-run/wiggle/services/router"
 )
@@ -48,6 +49,8 @@ func command(args []string) error {
 		return instances.Main(ctx, os.Environ())
 	case "serve router":
 		return router.Main(ctx, os.Environ())
+	case "serve auth":
+		return auth.Main(ctx, os.Environ())
 	}
 	opts := steps.WorkerOptions{Logger: slog.New(slog.NewTextHandler(os.Stderr, nil))}
 	flags := flag.NewFlagSet(steps.CommandWorker, flag.ContinueOnError)
@@ -82,7 +85,7 @@ func (w testWriter) Write(p []byte) (int, error) {
 func TestScenarios(t *testing.T) { //nolint:tparallel // its scenarios share a cluster, one at a time (PRF-4)
 	t.Parallel()
 	base := options(t, "chain")
-	base.Shards = 2
+	base.Shards, base.With = 2, []string{cluster.WithAuth} // so every call of every scenario shows who makes it
 	if _, err := base.complete(); err != nil {
 		t.Fatal(err)
 	}

@@ -42,7 +42,7 @@ func runOverload(ctx context.Context, b *bench, p point) (Run, error) {
 	if !ok {
 		return Run{}, fmt.Errorf("a flood of %s: its input is no payload", load.workflow)
 	}
-	f, err := offer.NewFlood(b.URL, load.workflow, input.Data)
+	f, err := offer.NewFlood(b.client, load.workflow, input.Data)
 	if err != nil {
 		return Run{}, err
 	}

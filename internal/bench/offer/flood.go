@@ -15,6 +15,7 @@ import (
 	"github.com/wiggle-run/wiggle/pkg/rpc"
 	wigglev1 "github.com/wiggle-run/wiggle/proto/gen/wiggle/v1"
 	"github.com/wiggle-run/wiggle/proto/gen/wiggle/v1/wigglev1connect"
+	wiggle "github.com/wiggle-run/wiggle/sdk/go"
 )
 
 const (
@@ -54,17 +55,17 @@ type Counts struct {
 // maxFailures bounds how many failures are told one by one.
 const maxFailures = 5
 
-// NewFlood makes a flood of starts of a workflow at a router.
-func NewFlood(url, workflow string, input []byte) (*Flood, error) {
+// NewFlood makes a flood of starts of a workflow at the router of a client, shown the client's key.
+func NewFlood(client *wiggle.Client, workflow string, input []byte) (*Flood, error) {
 	template, err := newStartTemplate(workflow, input)
 	if err != nil {
 		return nil, err
 	}
 	f := &Flood{http: rpc.NewHTTPClient(rpc.ClientConfig{Connections: 2}), template: template}
 	f.Refused = map[string]int64{}
+	_, url, asClient := client.Generated()
 	f.client = connect.NewClient[startsBytes, wigglev1.StartInstancesResponse](
-		f.http, url+wigglev1connect.InstanceServiceStartInstancesProcedure, connect.WithGRPC(), connect.WithCodec(floodCodec{}),
-		connect.WithAcceptCompression("gzip", nil, nil)) // compressing answers would be most of what it costs
+		f.http, url+wigglev1connect.InstanceServiceStartInstancesProcedure, asClient, connect.WithGRPC(), connect.WithCodec(floodCodec{}))
 	return f, nil
 }
 
