@@ -121,10 +121,10 @@ func (f *Follower) Pending(ctx context.Context) (int64, error) {
 	if err != nil {
 		return 0, unavailable(ctx, "look at the consumer", err)
 	}
-	info, last := consumer.CachedInfo(), stream.CachedInfo().State.LastSeq
+	info, state := consumer.CachedInfo(), stream.CachedInfo().State
 	undelivered := info.NumPending
-	if delivered := info.Delivered.Stream; last > delivered {
-		undelivered = max(undelivered, last-delivered)
+	if delivered := info.Delivered.Stream; state.LastSeq > delivered {
+		undelivered = max(undelivered, min(state.LastSeq-delivered, state.Msgs))
 	}
 	return int64(undelivered) + int64(info.NumAckPending), nil //nolint:gosec // counts
 }
