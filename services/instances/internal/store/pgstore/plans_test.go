@@ -162,6 +162,8 @@ func TestPlans(t *testing.T) {
 		{"full", fill + "analyze"},
 		{"emptied", "delete from tokens; delete from instances; delete from history; delete from definitions"},
 		{"emptied and analyzed", "vacuum analyze"},
+		{"full again", fill + "analyze"},
+		{"truncated", truncate},
 	} {
 		if _, err := conn.Exec(t.Context(), state.sql, pgx.QueryExecModeSimpleProtocol); err != nil {
 			t.Fatal(err)
