@@ -15,7 +15,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -312,11 +311,14 @@ func (s *stack) wiggle(c command, args ...string) (stdout string) {
 type typing struct {
 	s    *stack
 	text *strings.Reader
-	once sync.Once
+	seen bool
 }
 
 func (t *typing) Read(p []byte) (int, error) {
-	t.once.Do(func() { listProcesses(t.s.Search) })
+	if !t.seen {
+		t.seen = true
+		listProcesses(t.s.Search)
+	}
 	return t.text.Read(p)
 }
 
